@@ -1,0 +1,1 @@
+"""From YAML to objects: checks, resolvers, paths. Never imports torch."""

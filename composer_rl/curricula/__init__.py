@@ -1,0 +1,1 @@
+"""Which tasks the next rollout samples."""

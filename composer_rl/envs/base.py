@@ -1,0 +1,49 @@
+"""The seam between environments and everything that samples from or evaluates a policy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from composer_rl.types import Split, StepResult, Task
+
+if TYPE_CHECKING:
+    from composer_rl.sandboxes.base import Sandbox
+
+
+@dataclass(kw_only=True)
+class Episode:
+    """State of one attempt at a task; environments subclass it."""
+
+    task: Task
+    num_turns: int = 0
+    """Assistant turns taken so far."""
+
+
+@dataclass(kw_only=True)
+class Environment(ABC):
+    """Base of all environments. Torch-free: it reads text and returns text."""
+
+    max_turns: int = 3
+    """Assistant turns per episode, at least 1."""
+
+    @abstractmethod
+    def open(self, sandbox: Sandbox) -> None:
+        """Take the sandbox that runs model-written code (already open) and prepare the tasks."""
+
+    @abstractmethod
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """All tasks of a split, in a fixed order. The two splits are disjoint by task id and by body."""
+
+    @abstractmethod
+    def start(self, task: Task) -> Episode:
+        """Begin an episode."""
+
+    @abstractmethod
+    def step(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[StepResult]:
+        """Advance each episode by one assistant turn, grading the whole batch at once.
+
+        A malformed action is a StepResult with an error, never an exception.
+        """

@@ -1,0 +1,1 @@
+"""The task sources an environment can stand on."""

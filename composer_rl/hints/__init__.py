@@ -1,0 +1,1 @@
+"""Hint generators for error turns."""

@@ -1,0 +1,1 @@
+"""Loss channels that are added to the policy term."""

@@ -1,0 +1,1 @@
+"""Policies: the embedded tiny model and Hugging Face causal language models."""

@@ -1,0 +1,1 @@
+"""Policy objectives: presets over TRL GRPOConfig."""

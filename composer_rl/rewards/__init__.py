@@ -1,0 +1,1 @@
+"""Named, weighted reward functions."""

@@ -1,0 +1,1 @@
+"""Sampling and multi-turn episodes, token-exact."""

@@ -1,0 +1,1 @@
+"""What a run does: rl, sft, evaluate and the others."""

@@ -1,0 +1,1 @@
+"""The GRPO trainer with loss channels, its callbacks and checkpoints."""
