@@ -1,0 +1,54 @@
+"""What every stage is given and what it returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from composer_rl.trackers.composite import TrackerSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Everything of a run that is not the stage's own setting."""
+
+    run_dir: Path
+    """Absolute; the only folder a stage may write to."""
+    components: dict[str, Any]
+    """Built component by config group name: `components["env"]`, `components["model"]`."""
+    trackers: TrackerSet
+    """Already started; the runner finishes it."""
+    seed: int
+    max_steps: int | None = None
+    """Optimizer steps asked for on the command line; None means the stage's own `max_steps`."""
+    resume: bool = False
+    """Continue from the newest complete checkpoint in `run_dir`."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Resolved configuration of the run, as written to result.json."""
+
+
+@dataclass(kw_only=True)
+class StageResult:
+    """What a stage hands back for result.json."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Final figures, flat names with slashes."""
+    engagement: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of the engagement table: knob, metric, value, engaged, note."""
+
+
+@dataclass(kw_only=True)
+class Stage(ABC):
+    """Base of all stages."""
+
+    @property
+    def required_groups(self) -> tuple[str, ...]:
+        """Config groups whose component must be present (not null) for this stage."""
+        return ()
+
+    @abstractmethod
+    def run(self, context: RunContext) -> StageResult:
+        """Do the work. Exceptions are turned into result.json by the runner."""
