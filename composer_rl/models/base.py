@@ -1,0 +1,23 @@
+"""The seam between a run and where its policy comes from: weights plus the tokenizer that goes with them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(kw_only=True)
+class ModelSource(ABC):
+    """Base of all model sources. Building one is free; weights are read only by `load`."""
+
+    @abstractmethod
+    def load(self, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """Return the causal language model on `device` ("cpu", "cuda", "cuda:0") and its tokenizer.
+
+        The tokenizer has a chat template that takes `add_generation_prompt`, a pad token and an eos token.
+        Raises ConfigError when the source does not exist or has no chat template.
+        """
