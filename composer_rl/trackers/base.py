@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ class RunInfo:
     tags: tuple[str, ...] = ()
     total_steps: int | None = None
     """Optimizer steps planned; None when unknown."""
+    resume_step: int | None = None
+    """Optimizer step of the checkpoint that the run continues from (0: it starts over in a folder that a run has
+    already written to). What was recorded beyond that step is dropped. None for a run in a new folder."""
 
 
 @dataclass(kw_only=True)
@@ -37,7 +41,25 @@ class Tracker(ABC):
     def log(self, metrics: dict[str, float], *, step: int) -> None:
         """Record flat scalar metrics (slash-separated names) at an optimizer step."""
 
+    def log_rollouts(self, records: Sequence[dict[str, Any]]) -> None:
+        """Record rollouts for reading: JSON-serialisable objects with the keys of rollouts.jsonl.
+
+        Most trackers keep scalars only and ignore them.
+        """
+        return
+
+    def phase(self, text: str) -> None:
+        """Say in a few words what the run is doing now ("measuring held-out tasks"); "" when training goes on.
+
+        Only trackers that somebody watches use it.
+        """
+        return
+
     @abstractmethod
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        """Write the final figures and close; called exactly once, in a finally."""
+        """Write the final figures and close; called exactly once, in a finally.
 
+        `status` is that of result.json ("succeeded", "failed", "interrupted", "stopped"). `summary` has the
+        layout of result.json; trackers read `metrics` (flat floats), `engagement` (rows of the engagement table)
+        and `error`, each of which may be absent.
+        """

@@ -71,8 +71,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         *args: Any,
         channels: dict[str, LossChannel] | None = None,
         prompt_source: PromptSource | None = None,
-        sample_rollouts: Callable[[ComposerReplicationTrainer, Sequence[dict[str, Any]]], dict[str, Any]]
-        | None = None,
+        sample_rollouts: Callable[[ComposerReplicationTrainer, Sequence[dict[str, Any]]], dict[str, Any]] | None = None,
         batch_rules: BatchRules | None = None,
         **kwargs: Any,
     ) -> None:
@@ -104,9 +103,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         )
         if rules.dynamic_sampling != "off":
             if not rule.allowed:
-                raise ValueError(
-                    f"po.dynamic_sampling={rules.dynamic_sampling} cannot be combined with: {rule.reason}"
-                )
+                raise ValueError(f"po.dynamic_sampling={rules.dynamic_sampling} cannot be combined with: {rule.reason}")
             rows_per_rank = self.args.per_device_train_batch_size * self.args.steps_per_generation
             if rows_per_rank % self.num_generations:
                 raise ValueError(
@@ -148,9 +145,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         assert self._sample_rollouts is not None
         return self._sample_rollouts(self, self._rows)
 
-    def _calculate_rewards(
-        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
-    ) -> torch.Tensor:
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         with self.timings.measure("reward"):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
@@ -207,9 +202,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
             kept.append(sampling.select_rows(batch, good))
             spare.append(sampling.select_rows(batch, rest))
             num_kept += len(good) // num_generations
-            missing = (
-                self.accelerator.gather(torch.tensor([wanted - num_kept], device=good.device)).max().item()
-            )
+            missing = self.accelerator.gather(torch.tensor([wanted - num_kept], device=good.device)).max().item()
             if missing == 0 or rounds >= rules.dynamic_sampling_max_rounds or self.prompt_source is None:
                 break
             batch = self._sample_scored(self._draw_rows(num_rows))
@@ -230,9 +223,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         for start in range(0, len(buffered), window_length):
             window = buffered[start : start + window_length]
             if self._selects_rows:
-                mode: Literal["skip", "drop"] = (
-                    "skip" if self.batch_rules.dynamic_sampling == "off" else "drop"
-                )
+                mode: Literal["skip", "drop"] = "skip" if self.batch_rules.dynamic_sampling == "off" else "drop"
                 for batch, scale in zip(
                     window, window_scales(window, loss_type=self.loss_type, mode=mode), strict=True
                 ):

@@ -22,9 +22,7 @@ def select_rows(batch: dict[str, torch.Tensor], rows: torch.Tensor) -> dict[str,
     return {key: value if value.ndim == 0 else value[rows] for key, value in batch.items()}
 
 
-def group_indices(
-    active: torch.Tensor, num_generations: int, *, wanted: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def group_indices(active: torch.Tensor, num_generations: int, *, wanted: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Row indices of up to `wanted` groups with variance, and of all groups without."""
     import torch
 

@@ -19,9 +19,7 @@ def rollout_metrics(rollouts: Sequence[Rollout], *, prefix: str = "rollout") -> 
         return {}
     num = len(rollouts)
     second_turns = [rollout.turns[1].reward >= 1.0 for rollout in rollouts if len(rollout.turns) > 1]
-    kinds = Counter(
-        rollout.turns[0].error.kind for rollout in rollouts if rollout.turns and rollout.turns[0].error
-    )
+    kinds = Counter(rollout.turns[0].error.kind for rollout in rollouts if rollout.turns and rollout.turns[0].error)
     metrics = {
         f"{prefix}/solve_rate": sum(rollout.solved for rollout in rollouts) / num,
         f"{prefix}/solve_rate_first": sum(rollout.solved_first for rollout in rollouts) / num,

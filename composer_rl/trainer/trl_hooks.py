@@ -80,9 +80,7 @@ def check_trl_hooks() -> None:
             )
     missing = [name for name in CONFIG_FIELDS if name not in trl.GRPOConfig.__dataclass_fields__]
     if missing:
-        raise RuntimeError(
-            _moved(f"GRPOConfig has no {', '.join(missing)}", "the trainer reads them", trl.__version__)
-        )
+        raise RuntimeError(_moved(f"GRPOConfig has no {', '.join(missing)}", "the trainer reads them", trl.__version__))
 
 
 def _moved(what: str, reason: str, version: str) -> str:

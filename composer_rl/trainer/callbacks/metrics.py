@@ -41,15 +41,11 @@ class MetricsCallback(TrainerCallback):
         if self._optimizer_start is not None:
             self._timings.add("optimizer", time.perf_counter() - self._optimizer_start)
 
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Forward one log record."""
         if not state.is_world_process_zero or not logs or _END_OF_TRAINING in logs:
             return
-        metrics = {
-            _RENAMED.get(name, name): float(value) for name, value in logs.items() if _is_scalar(value)
-        }
+        metrics = {_RENAMED.get(name, name): float(value) for name, value in logs.items() if _is_scalar(value)}
         now = time.perf_counter()
         if "num_tokens" in metrics and now > self._last_time:
             metrics["tokens_per_s"] = (metrics["num_tokens"] - self._last_tokens) / (now - self._last_time)

@@ -31,9 +31,7 @@ class RolloutLog:
         by_task = {rollout.task_id: rollout for rollout in reversed(rollouts)}
         failed = [rollout for rollout in by_task.values() if not rollout.solved_first]
         solved = [rollout for rollout in by_task.values() if rollout.solved_first]
-        chosen = (
-            [rollout for pair in zip(failed, solved, strict=False) for rollout in pair] or failed or solved
-        )
+        chosen = [rollout for pair in zip(failed, solved, strict=False) for rollout in pair] or failed or solved
         with open(self._path, "ab") as stream:
             for rollout in chosen[: self._per_step]:
                 stream.write(orjson.dumps(self._record(rollout, step, split)) + b"\n")
