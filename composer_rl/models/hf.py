@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from composer_rl.errors import ConfigError
 from composer_rl.models.base import ModelSource
+from composer_rl.models.lora import LoraSettings
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from composer_rl.models.lora import LoraSettings
 
 
 @dataclass(kw_only=True)
@@ -34,8 +33,8 @@ class HFModel(ModelSource):
     """Attention kernel of transformers."""
     trust_remote_code: bool = False
     """Run the model repository's own Python code. Only for repositories whose code you have read."""
-    lora: LoraSettings | None = None
-    """Train adapters instead of the whole model; needs the extra composer-rl[lora]."""
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    """Train adapters instead of the whole model: model.lora.r=16; needs the extra composer-rl[lora]."""
 
     def __post_init__(self) -> None:
         if not self.name or self.name == "???":
@@ -61,10 +60,11 @@ class HFModel(ModelSource):
                 trust_remote_code=self.trust_remote_code,
             )
         model = model.to(device)
-        if self.lora is not None:
+        if self.lora.enabled:
+            peft_config = self.lora.to_peft()
             from peft import get_peft_model
 
-            model = get_peft_model(model, self.lora.to_peft())
+            model = get_peft_model(model, peft_config)
         return model, tokenizer
 
     def _path(self) -> str:

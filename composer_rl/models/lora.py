@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class LoraSettings:
-    """`model.lora.*`: train adapters of this shape and leave the base weights frozen."""
+    """`model.lora.*`: train adapters of this shape and leave the base weights frozen; off until `r` is given."""
 
-    r: int = 16
-    """Rank, at least 1."""
+    r: int | None = None
+    """Rank, at least 1; None trains the whole model. The paper's range is 1 to 64."""
     alpha: float = 32.0
     """Scale: the update is multiplied by alpha / r; above 0."""
     dropout: float = 0.0
@@ -29,8 +29,8 @@ class LoraSettings:
     """Scale by alpha / sqrt(r) (arXiv 2312.03732)."""
 
     def __post_init__(self) -> None:
-        if self.r < 1:
-            raise ValueError(f"r must be at least 1, got {self.r}")
+        if self.r is not None and self.r < 1:
+            raise ValueError(f"r must be at least 1, or null for no adapter, got {self.r}")
         if self.alpha <= 0:
             raise ValueError(f"alpha must be above 0, got {self.alpha}")
         if not 0.0 <= self.dropout < 1.0:
@@ -38,8 +38,13 @@ class LoraSettings:
         if isinstance(self.target_modules, list) and "lm_head" in self.target_modules:
             raise ValueError("target_modules must not contain 'lm_head': TRL reads its weight directly")
 
+    @property
+    def enabled(self) -> bool:
+        """Whether adapters are trained."""
+        return self.r is not None
+
     def to_peft(self) -> LoraConfig:
-        """The peft configuration.
+        """The peft configuration of an enabled adapter.
 
         Raises:
             MissingExtraError: when peft is not installed.
@@ -49,7 +54,7 @@ class LoraSettings:
         except ImportError as error:
             raise MissingExtraError("model.lora", package="peft", extra="lora") from error
         return LoraConfig(
-            r=self.r,
+            r=self.r,  # type: ignore[arg-type]  # not None when enabled
             lora_alpha=self.alpha,  # type: ignore[arg-type]  # peft annotates int, and divides it by r
             lora_dropout=self.dropout,
             target_modules=self.target_modules,
