@@ -29,6 +29,11 @@ class Environment(ABC):
     max_turns: int = 3
     """Assistant turns per episode, at least 1."""
 
+    @property
+    def grades(self) -> bool:
+        """Whether StepResult.reward is a grade; False where the reward group alone scores answers."""
+        return True
+
     @abstractmethod
     def open(self, sandbox: Sandbox) -> None:
         """Take the sandbox that runs model-written code (already open) and prepare the tasks."""

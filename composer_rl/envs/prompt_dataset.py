@@ -1,0 +1,163 @@
+"""A prompt dataset of the user's own in place of an environment: one turn, scored by the reward group alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer_rl.envs.base import Environment, Episode
+from composer_rl.errors import ConfigError
+from composer_rl.types import Message, Split, StepResult, Task
+
+if TYPE_CHECKING:
+    from composer_rl.sandboxes.base import Sandbox
+
+_HASH_RANGE = 2**32
+
+
+@dataclass(kw_only=True)
+class PromptDataset(Environment):
+    """`env=dataset env.path=<file or folder>`.
+
+    JSONL (`.jsonl`, `.json` with one object a line), Parquet, or a folder written by
+    `datasets.Dataset.save_to_disk`. Every row needs the prompt column: a string, or a list of chat messages. All
+    other columns reach the reward function by name, as with TRL.
+    """
+
+    path: Path
+    """File or folder of the training prompts."""
+    prompt_column: str = "prompt"
+    """Column with the prompt."""
+    system_prompt: str | None = None
+    """Put before a prompt that is a string, or a message list without a system message."""
+    heldout_path: Path | None = None
+    """File or folder of the held-out prompts; None takes `heldout_fraction` of `path`, chosen by content hash."""
+    heldout_fraction: float = 0.1
+    """Share of `path` that is held out, range [0, 1); ignored with `heldout_path`."""
+    max_turns: int = 1
+    """Always 1: there is nothing that could answer a turn."""
+    _tasks: dict[str, list[Task]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, path in (("path", self.path), ("heldout_path", self.heldout_path)):
+            if path is not None and not Path(path).expanduser().exists():
+                raise ValueError(f"{name} must exist, got {str(path)!r}")
+        if not 0.0 <= self.heldout_fraction < 1.0:
+            raise ValueError(f"heldout_fraction must be in [0, 1), got {self.heldout_fraction}")
+        if self.max_turns != 1:
+            raise ValueError(f"max_turns must be 1 for a prompt dataset, got {self.max_turns}")
+
+    @property
+    def grades(self) -> bool:
+        """A dataset grades nothing."""
+        return False
+
+    def open(self, sandbox: Sandbox) -> None:
+        """Read the rows. Raises ConfigError naming the file and line of a row without a usable prompt."""
+        rows = list(self._read(Path(self.path).expanduser()))
+        if self.heldout_path is not None:
+            heldout = list(self._read(Path(self.heldout_path).expanduser()))
+            ids = {task.task_id for task in heldout}
+            train = [task for task in rows if task.task_id not in ids]
+        else:
+            threshold = int(self.heldout_fraction * _HASH_RANGE)
+            heldout = [task for task in rows if int(task.task_id[:8], 16) < threshold]
+            train = [task for task in rows if int(task.task_id[:8], 16) >= threshold]
+        if not train:
+            raise ConfigError(f"env.path={self.path} has no training prompt left besides the held-out ones")
+        self._tasks = {"train": train, "heldout": heldout}
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Tasks of a split, in file order, duplicates of a row removed."""
+        return self._tasks[split]
+
+    def start(self, task: Task) -> Episode:
+        """Begin an episode."""
+        return Episode(task=task)
+
+    def step(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[StepResult]:
+        """Every answer ends its episode; the reward group scores it."""
+        for episode in episodes:
+            episode.num_turns += 1
+        return [StepResult(reward=0.0, done=True) for _ in actions]
+
+    def _read(self, path: Path) -> Iterator[Task]:
+        seen: set[str] = set()
+        for line, row in enumerate(_rows(path), start=1):
+            task = self._task(row, where=f"{path}, row {line}")
+            if task.task_id not in seen:
+                seen.add(task.task_id)
+                yield task
+
+    def _task(self, row: dict[str, Any], *, where: str) -> Task:
+        if self.prompt_column not in row:
+            raise ConfigError(
+                f"{where}: no column {self.prompt_column!r} (it has {', '.join(sorted(row))}); set env.prompt_column"
+            )
+        prompt = self._messages(row[self.prompt_column], where=where)
+        payload = {name: value for name, value in row.items() if name != self.prompt_column}
+        digest = hashlib.sha256(json.dumps([prompt, payload], sort_keys=True, default=str).encode()).hexdigest()
+        return Task(task_id=digest[:16], prompt=prompt, payload=payload)
+
+    def _messages(self, prompt: Any, *, where: str) -> list[Message]:
+        if isinstance(prompt, str):
+            messages: list[Message] = [{"role": "user", "content": prompt}]
+        elif isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
+            messages = [dict(message) for message in prompt]
+        else:
+            raise ConfigError(
+                f"{where}: column {self.prompt_column!r} must be a string or a non-empty list of messages with role "
+                f"and content, got {type(prompt).__name__}"
+            )
+        if self.system_prompt is not None and messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        return messages
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.is_dir():
+        yield from _saved_dataset(path)
+    elif path.suffix == ".parquet":
+        import pyarrow.parquet
+
+        yield from pyarrow.parquet.read_table(path).to_pylist()
+    elif path.suffix in {".jsonl", ".json", ".ndjson"}:
+        yield from _json_lines(path)
+    else:
+        raise ConfigError(f"env.path={path}: unknown kind of file; give .jsonl, .parquet or a datasets folder")
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
+            if not isinstance(row, dict):
+                raise ConfigError(f"{path}, line {number}: must be an object, got {type(row).__name__}")
+            yield row
+
+
+def _saved_dataset(path: Path) -> Iterator[dict[str, Any]]:
+    import datasets
+
+    try:
+        loaded = datasets.load_from_disk(str(path))
+    except (FileNotFoundError, ValueError) as error:
+        raise ConfigError(f"env.path={path}: not a folder written by datasets.save_to_disk ({error})") from error
+    if isinstance(loaded, datasets.DatasetDict):
+        if "train" not in loaded:
+            raise ConfigError(f"env.path={path}: holds the splits {', '.join(loaded)}; point to one of them")
+        loaded = loaded["train"]
+    yield from loaded
