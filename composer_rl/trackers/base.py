@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,13 +39,6 @@ class Tracker(ABC):
     @abstractmethod
     def log(self, metrics: dict[str, float], *, step: int) -> None:
         """Record flat scalar metrics (slash-separated names) at an optimizer step."""
-
-    def log_rollouts(self, records: Sequence[dict[str, Any]]) -> None:
-        """Record rollouts for reading: JSON-serialisable objects with the keys of rollouts.jsonl.
-
-        Most trackers keep scalars only and ignore them.
-        """
-        return
 
     def phase(self, text: str) -> None:
         """Say in a few words what the run is doing now ("measuring held-out tasks"); "" when training goes on.
