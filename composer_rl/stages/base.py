@@ -49,6 +49,14 @@ class Stage(ABC):
         """Config groups whose component must be present (not null) for this stage."""
         return ()
 
+    def check(self, components: dict[str, Any], *, max_steps: int | None = None) -> None:
+        """Refuse combinations of components that cannot work together; torch-free, called before the run starts.
+
+        Raises:
+            ConfigError: naming the settings, what is wrong and what to do.
+        """
+        return None
+
     @abstractmethod
     def run(self, context: RunContext) -> StageResult:
         """Do the work. Exceptions are turned into result.json by the runner."""
