@@ -109,3 +109,19 @@ class Rollout:
     def solved_first(self) -> bool:
         """Whether the first assistant turn alone reached reward 1.0."""
         return bool(self.turns) and self.turns[0].reward >= 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngagementRow:
+    """One line of the engagement table: did a setting that was switched on act during the run?"""
+
+    knob: str
+    """Name of the setting as on the command line: `po.epsilon_high`."""
+    metric: str
+    """Logged metric that shows it."""
+    value: float | None
+    """Mean of the metric over the logged steps, None when it was never logged."""
+    engaged: bool | None
+    """True: acted in at least one step. False: never. None: not measured."""
+    note: str
+    """In how many steps it acted, or why it did not and what to change."""
