@@ -22,7 +22,7 @@ def test_every_override_of_the_trainer_is_listed() -> None:
 
 def test_a_moved_method_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(trl.GRPOTrainer, "_calculate_rewards")
-    with pytest.raises(RuntimeError, match=r"_calculate_rewards is gone .* trl>=1.16"):
+    with pytest.raises(RuntimeError, match=r"_calculate_rewards is gone .*trl>=1.16"):
         trl_hooks.check_trl_hooks()
 
 
