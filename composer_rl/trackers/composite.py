@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from composer_rl.config.redact import redact
 from composer_rl.errors import ComposerError
 from composer_rl.trackers.base import RunInfo, Tracker
 from composer_rl.trackers.console import ConsoleTracker
@@ -27,11 +28,11 @@ class TrackerSet(Tracker):
     trackers: dict[str, Tracker | None] = field(default_factory=dict)
     """Tracker by name; None leaves that one out. `console` and `jsonl` cannot be left out
     (`tracker.trackers.console.mode=off` silences the former)."""
-    _active: dict[str, Tracker] = field(init=False, repr=False, default_factory=dict)
-    _unfinished: dict[str, Tracker] = field(init=False, repr=False, default_factory=dict)
-    _used: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
+        self._active: dict[str, Tracker] = {}
+        self._unfinished: dict[str, Tracker] = {}
+        self._used = False
         self.trackers = dict(self.trackers)
         for name, factory in (("console", ConsoleTracker), ("jsonl", JsonlTracker)):
             if self.trackers.setdefault(name, factory()) is None:
@@ -51,11 +52,13 @@ class TrackerSet(Tracker):
         """Start every tracker.
 
         An error that composer_rl raises on purpose (MissingExtraError, RunDirectoryError) ends those already
-        started and is raised; any other failure leaves that tracker out, with a logged error.
+        started and is raised; any other failure leaves that tracker out, with a logged error. The configuration
+        is searched for secrets once more before any tracker sees it.
         """
         if self._used:
             raise RuntimeError("TrackerSet.start was called twice; build a new TrackerSet for each run")
         self._used = True
+        info = replace(info, config=redact(info.config))
         # The console takes the terminal over: it starts last, so that what the others print stays above it.
         ordered = sorted(self.trackers.items(), key=lambda item: item[0] == "console")
         try:
@@ -83,6 +86,7 @@ class TrackerSet(Tracker):
         A second call does nothing. A tracker that failed earlier is finished too. One that raises does not keep
         the others from finishing; an interrupt that arrives meanwhile is raised after all have had their turn.
         """
+        summary = redact(summary)
         unfinished, self._unfinished = self._unfinished, {}
         self._active = {}
         with contextlib.ExitStack() as stack:  # Runs every callback, last one first, whatever one of them raises.

@@ -42,14 +42,14 @@ class ConsoleTracker(Tracker):
     """Metric shown under each label, in order; what a stage does not log is left out. The first gets a sparkline."""
     show_summary: bool = True
     """Print the final figures and the engagement table at the end."""
-    _console: Console | None = field(init=False, repr=False, default=None)
-    _live: Live | None = field(init=False, repr=False, default=None)
-    _state: ProgressState | None = field(init=False, repr=False, default=None)
-    _moved_handlers: list[tuple[logging.StreamHandler[Any], Any]] = field(init=False, repr=False, default_factory=list)
-    _last_line_s: float | None = field(init=False, repr=False, default=None)
-    _run_dir: str = field(init=False, repr=False, default="")
 
     def __post_init__(self) -> None:
+        self._console: Console | None = None
+        self._live: Live | None = None
+        self._state: ProgressState | None = None
+        self._moved_handlers: list[tuple[logging.StreamHandler[Any], Any]] = []
+        self._last_line_s: float | None = None
+        self._run_dir = ""
         if self.mode not in ("auto", "live", "plain", "off"):
             raise ValueError(f"mode must be auto, live, plain or off, got {self.mode!r}")
         if not self.plain_every_s >= 0:

@@ -189,10 +189,8 @@ def _engagement_table(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         value = row.get("value")
         shown = f"{value:.4g}" if isinstance(value, int | float) else str("" if value is None else value)
-        engaged = row.get("engaged")
-        note = Text(str(row.get("note") or ""), "dim")
-        if engaged is False:
-            note = Text.assemble(("never engaged", "bold yellow"), f" {row.get('note') or ''}")
+        note = Text(str(row.get("note") or ("never engaged" if row.get("engaged") is False else "")))
+        note.stylize("bold yellow" if row.get("engaged") is False else "dim")
         table.add_row(escape(str(row.get("knob", ""))), escape(str(row.get("metric", ""))), shown, note)
     return table
 

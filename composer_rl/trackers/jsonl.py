@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,8 +51,9 @@ def drop_lines_after(path: Path, step: int) -> float:
 class JsonlTracker(Tracker):
     """Writes `metrics.jsonl`; each call ends with a flush, so a kill loses nothing that was logged."""
 
-    _file: IO[bytes] | None = field(init=False, repr=False, default=None)
-    _zero_s: float = field(init=False, repr=False, default=0.0)
+    def __post_init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._zero_s = 0.0
 
     def start(self, info: RunInfo) -> None:
         """Open the file. Raises RunDirectoryError if a new run finds another run's metrics.

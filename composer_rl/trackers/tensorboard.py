@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from composer_rl.errors import MissingExtraError
@@ -21,10 +21,10 @@ class TensorboardTracker(Tracker):
     """Folder below the run directory."""
     flush_s: int = 10
     """Longest time in seconds between a scalar and its being on disk, at least 1."""
-    _writer: SummaryWriter | None = field(init=False, repr=False, default=None)
-    _last_step: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
+        self._writer: SummaryWriter | None = None
+        self._last_step = 0
         if not self.subdirectory or self.subdirectory.startswith("/") or ".." in self.subdirectory.split("/"):
             raise ValueError(f"subdirectory must be a folder below the run directory, got {self.subdirectory!r}")
         if self.flush_s < 1:

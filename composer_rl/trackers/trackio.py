@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from composer_rl.errors import MissingExtraError
@@ -34,10 +34,10 @@ class TrackioTracker(Tracker):
     """Hugging Face Space that shows the run; None keeps it on this machine."""
     system_metrics: bool = False
     """Sample CPU and GPU in a background thread."""
-    _run: Run | None = field(init=False, repr=False, default=None)
-    _last_step: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
+        self._run: Run | None = None
+        self._last_step = 0
         if not self.project or not self.project.replace("-", "").replace("_", "").isalnum():
             raise ValueError(f"project must be made of letters, digits, '-' and '_', got {self.project!r}")
 

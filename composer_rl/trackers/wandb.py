@@ -75,11 +75,11 @@ class WandbTracker(Tracker):
     """Longest wait for the server at the start, in seconds, above 0."""
     finish_timeout_s: float = 120.0
     """Longest wait for uploads at the end, in seconds; 0 waits without limit."""
-    _run: Run | None = field(init=False, repr=False, default=None)
-    _info: RunInfo | None = field(init=False, repr=False, default=None)
-    _environment: dict[str, str] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._run: Run | None = None
+        self._info: RunInfo | None = None
+        self._environment: dict[str, str] = {}
         if not self.project:
             raise ValueError(f"project must be a non-empty name, got {self.project!r}")
         if self.mode not in ("auto", *_MODES):

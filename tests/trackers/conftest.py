@@ -42,7 +42,7 @@ def summary() -> dict[str, Any]:
                 "metric": "clip_ratio/high_mean",
                 "value": 0.0,
                 "engaged": False,
-                "note": "one update",
+                "note": "never engaged: one update",
             },
             {"knob": "temperature", "metric": "entropy", "value": 0.4, "engaged": True, "note": ""},
         ],

@@ -24,7 +24,10 @@ class Recorder(Tracker):
         if action in self.raises:
             raise self.raises[action]
 
+    info: RunInfo | None = None
+
     def start(self, info: RunInfo) -> None:
+        self.info = info
         self._note("start")
 
     def log(self, metrics: dict[str, float], *, step: int) -> None:
@@ -156,3 +159,12 @@ def test_a_set_is_used_once(make_info):
     with pytest.raises(RuntimeError, match="called twice"):
         trackers.start(make_info())
     trackers.finish("succeeded", {})
+
+
+def test_a_secret_reaches_no_tracker(make_info):
+    mine = Recorder()
+    trackers = quiet(mine=mine)
+    trackers.start(make_info(config={"teacher": {"api_key": "value", "name": "x"}, "seed": 1}))
+    trackers.finish("failed", {"error": {"message": "refused hf_" + "a" * 30}})
+    assert mine.info.config == {"teacher": {"api_key": "<redacted>", "name": "x"}, "seed": 1}
+    assert mine.calls[-1] == ("finish", "failed", {"error": {"message": "refused <redacted>"}})

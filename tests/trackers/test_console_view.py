@@ -107,7 +107,7 @@ def test_summary_pairs_before_and_after_and_names_idle_knobs(summary):
     assert "succeeded fig, 0:00" in text
     assert "heldout/solve_rate 0.310 0.760" in text
     assert "heldout/num_tasks 200" in text
-    assert "epsilon_high clip_ratio/high_mean 0 never engaged one update" in text
+    assert "epsilon_high clip_ratio/high_mean 0 never engaged: one update" in text
     assert "temperature entropy 0.4" in text
     assert "run folder /runs/a" in text
     assert "nan" not in text.lower()
