@@ -17,6 +17,7 @@ import torch
 from trl import GRPOTrainer
 
 from composer_rl.trainer import dynamic_sampling as sampling
+from composer_rl.trainer.ratio_metrics import PolicyForward, entropy_mask_metrics, off_policy_metrics, ratio_metrics
 from composer_rl.trainer.rollout_metrics import rollout_metrics
 from composer_rl.trainer.timings import Timings
 from composer_rl.trainer.trl_hooks import check_trl_hooks
@@ -25,6 +26,7 @@ from composer_rl.trainer.zero_variance import (
     DIVISOR_OF_LOSS,
     SCALE_KEY,
     active_rows,
+    loss_mask,
     rows_with_variance,
     skip_rule,
     window_scales,
@@ -262,13 +264,46 @@ class ComposerReplicationTrainer(GRPOTrainer):
             return super().training_step(model, inputs, num_items_in_batch)
 
     def _compute_loss(self, model: torch.nn.Module, inputs: Batch) -> torch.Tensor:
-        if not (self._selects_rows and self.model.training):
-            policy = super()._compute_loss(model, inputs)
+        if self._selects_rows and self.model.training:
+            computed = active_rows(inputs)
+            policy = super()._compute_loss(model, computed) * inputs[SCALE_KEY]
         else:
-            policy = super()._compute_loss(model, active_rows(inputs)) * inputs[SCALE_KEY]
+            computed = inputs
+            policy = super()._compute_loss(model, inputs)
+        if self.model.training:
+            self._log_knob_metrics(computed)
         if not self.channels:
             return policy
         return policy + self._channel_losses(model, inputs, like=policy)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        logprobs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if logprobs.requires_grad:
+            self._policy_forward = PolicyForward(
+                logprobs=logprobs.detach(), entropies=None if entropies is None else entropies.detach()
+            )
+        return logprobs, entropies, aux_loss
+
+    def _log_knob_metrics(self, inputs: Batch) -> None:
+        """Log what shows that ratio, entropy and off-policy knobs acted; nothing where none of them is in force."""
+        forward, mask = self._policy_forward, loss_mask(inputs)
+        metrics: dict[str, float] = {}
+        if "old_per_token_logps" in inputs:
+            metrics |= ratio_metrics(forward, inputs["old_per_token_logps"], mask)
+        if self.top_entropy_quantile < 1.0:
+            metrics |= entropy_mask_metrics(
+                forward, mask, quantile=self.top_entropy_quantile, high_entropy_mask=self.get_high_entropy_mask
+            )
+        if self.off_policy_mask_threshold is not None:
+            metrics |= off_policy_metrics(
+                forward,
+                inputs,
+                mask,
+                threshold=self.off_policy_mask_threshold,
+                off_policy_mask=self.get_off_policy_mask,
+            )
+        for name, value in metrics.items():
+            self._metrics["train"][name].append(value)
 
     def _channel_losses(self, model: torch.nn.Module, inputs: Batch, *, like: torch.Tensor) -> torch.Tensor:
         """Weighted sum of the channels; scaled here and nowhere else.

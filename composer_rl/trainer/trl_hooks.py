@@ -37,6 +37,11 @@ HOOKS = (
         parameters=("self", "inputs", "prompts", "completions", "completion_ids_list"),
         reason="keeps the row rewards that decide which groups have variance",
     ),
+    Hook(
+        method="_get_per_token_logps_and_entropies",
+        parameters=("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
+        reason="keeps the log-probs that show whether a ratio knob acted",
+    ),
     Hook(method="_compute_loss", parameters=("self", "model", "inputs"), reason="adds the loss channels"),
     Hook(
         method="training_step",
