@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from composer_rl.trackers.composite import TrackerSet
@@ -38,11 +38,16 @@ class StageResult:
     """Final figures, flat names with slashes."""
     engagement: list[dict[str, Any]] = field(default_factory=list)
     """Rows of the engagement table: knob, metric, value, engaged, note."""
+    stopped: str | None = None
+    """Why the stage ended early on purpose (a guard, a budget); None when it ran to its end."""
 
 
 @dataclass(kw_only=True)
 class Stage(ABC):
     """Base of all stages."""
+
+    needs_torch: ClassVar[bool] = True
+    """Whether the runner imports and seeds torch before `run`; a stage without tensors sets it to False."""
 
     @property
     def required_groups(self) -> tuple[str, ...]:

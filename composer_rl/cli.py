@@ -1,0 +1,90 @@
+"""The command line: `train.py`, and the console script `composer-rl` with its verbs. Never imports torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from composer_rl.config.suggest import nearest
+from composer_rl.errors import ComposerError, ConfigError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """What train.py calls: compose a run from the command line, run it, return the exit code."""
+    return _train(list(sys.argv[1:] if arguments is None else arguments), program="python train.py")
+
+
+def entry_point() -> None:
+    """The console script `composer-rl`."""
+    sys.exit(console(sys.argv[1:]))
+
+
+def console(arguments: Sequence[str]) -> int:
+    """Run one verb of `composer-rl` and return its exit code."""
+    words = list(arguments)
+    if not words or words[0] in ("--help", "-h", "help"):
+        sys.stdout.write(_usage())
+        return 0 if words else 2
+    if words[0] == "--version":
+        import composer_rl
+
+        sys.stdout.write(f"composer-rl {composer_rl.__version__}\n")
+        return 0
+    verb, rest = words[0], words[1:]
+    try:
+        if verb not in VERBS:
+            match = nearest(verb, VERBS)
+            hint = f"; did you mean {match}?" if match else f"; there are: {', '.join(VERBS)}"
+            raise ConfigError(f"composer-rl has no verb {verb!r}{hint}")
+        return VERBS[verb][1](rest)
+    except ComposerError as error:
+        from composer_rl.launch import report_error
+
+        return report_error(error)
+
+
+def _train(words: list[str], *, program: str) -> int:
+    from composer_rl.launch import launch
+
+    return launch(words, program=program)
+
+
+def _doctor(words: list[str]) -> int:
+    from composer_rl.doctor import examine
+
+    if words:
+        raise ConfigError(f"composer-rl doctor takes no arguments, got {words[0]!r}")
+    return examine()
+
+
+def _report(words: list[str]) -> int:
+    from composer_rl.config.rundir import RESULT_NAME
+
+    if len(words) != 1:
+        raise ConfigError("composer-rl report takes one run folder")
+    run_dir = Path(os.path.abspath(words[0]))
+    if not (run_dir / RESULT_NAME).is_file():
+        raise ConfigError(f"{run_dir} is no run folder: it has no {RESULT_NAME}")
+    from composer_rl.report.page import write_report
+
+    sys.stdout.write(f"{write_report(run_dir)}\n")
+    return 0
+
+
+VERBS: dict[str, tuple[str, Callable[[list[str]], int]]] = {
+    "train": (
+        "train, fine-tune or evaluate: the same as python train.py",
+        lambda words: _train(words, program="composer-rl train"),
+    ),
+    "report": ("write report.html of a run folder again", _report),
+    "doctor": ("show versions, cores, memory, sandbox and GPU of this machine", _doctor),
+}
+
+
+def _usage() -> str:
+    lines = ["usage: composer-rl VERB ...", ""]
+    lines += [f"  {verb:<8} {text}" for verb, (text, _) in VERBS.items()]
+    lines += ["", "composer-rl train --help lists settings, config groups and options.", ""]
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""Check a run, or every job of a sweep, before Hydra makes a folder or starts the first job.
+
+Hydra turns exceptions of callbacks into warnings, so a refusal leaves as a SystemExit that carries the reason.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from composer_rl.config.rundir import check_available
+from composer_rl.errors import ConfigError
+from composer_rl.run import prepare_run
+
+_BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+
+
+class Refused(SystemExit):
+    """The configuration is wrong; `reason` is the error to report."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(2)
+        self.reason = reason
+
+
+class Preflight(Callback):
+    """The callback that conf/config.yaml names."""
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Check a single run."""
+        try:
+            run_dir = Path(str(OmegaConf.select(config, "hydra.run.dir"))).absolute()
+            prepared = prepare_run(task_config(config, run_dir))
+            check_available(run_dir, resume=prepared.settings.resume)
+        except Exception as error:
+            raise Refused(error) from error
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Check every job of a sweep whose jobs are known beforehand."""
+        try:
+            check_parallelism(config)
+            for number, job in enumerate(_basic_sweep_jobs(config)):
+                _check_launcher(config, job)
+                prepare_run(task_config(job, Path(str(config.hydra.sweep.dir), str(number)).absolute()))
+        except Exception as error:
+            raise Refused(error) from error
+
+
+def task_config(config: DictConfig, run_dir: Path) -> DictConfig:
+    """What the task function will be given: the configuration without Hydra's part, `${hydra:...}` working."""
+    full = copy.deepcopy(config)
+    with read_write(full.hydra), open_dict(full.hydra):
+        full.hydra.runtime.output_dir = str(run_dir)
+    HydraConfig.instance().set_config(full)
+    task = copy.deepcopy(full)
+    with read_write(task), open_dict(task):
+        del task["hydra"]
+    return task
+
+
+def _basic_sweep_jobs(config: DictConfig) -> Iterator[DictConfig]:
+    """The composed configuration of each job of Hydra's own sweeper; nothing for other sweepers."""
+    if config.hydra.sweeper.get("_target_") != _BASIC_SWEEPER:
+        return
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    loader = GlobalHydra.instance().config_loader()
+    assert loader is not None
+    lines = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    lines += list(config.hydra.overrides.task)
+    overrides = OverridesParser.create(config_loader=loader).parse_overrides(lines)
+    for number, job in enumerate(BasicSweeper.split_arguments(overrides, None)[0]):
+        composed = loader.load_sweep_config(config, list(job))
+        with open_dict(composed):
+            composed.hydra.job.id = str(number)
+            composed.hydra.job.num = number
+        yield composed
+
+
+def _check_launcher(sweep: DictConfig, job: DictConfig) -> None:
+    """Refuse a launcher or sweeper chosen inside a swept file: Hydra has already picked them and would ignore it."""
+    for group in ("hydra/launcher", "hydra/sweeper"):
+        chosen, asked = (config.hydra.runtime.choices.get(group) for config in (sweep, job))
+        if chosen != asked:
+            raise ConfigError(
+                f"{group}={asked} is set in a file that is swept over, where it has no effect; "
+                f"choose it on the command line instead"
+            )
+
+
+def check_parallelism(config: DictConfig) -> None:
+    """Refuse a sweep whose sweeper and launcher both run several jobs at once: memory would be used twice over."""
+    several = {
+        name: section.get("n_jobs")
+        for name, section in (("sweeper", config.hydra.sweeper), ("launcher", config.hydra.launcher))
+        if section is not None and section.get("n_jobs") not in (None, 1)
+    }
+    if len(several) == 2:
+        raise ConfigError(
+            f"hydra.sweeper.n_jobs={several['sweeper']} and hydra.launcher.n_jobs={several['launcher']} multiply; "
+            f"set one of them to 1"
+        )
