@@ -1,0 +1,1 @@
+"""What `stage=evaluate` can measure: one file an evaluation."""
