@@ -29,10 +29,17 @@ class Runtime:
     """What idle OpenMP threads do: PASSIVE sleeps, ACTIVE spins and starves the sandbox's processes."""
     deterministic: bool = False
     """Use only deterministic kernels; slower on a GPU, and an error for an operation that has none."""
+    micro_batch_size: int | None = None
+    """Completions per forward pass on one process, at least 1; null forwards a whole minibatch at once. Smaller saves
+    memory; the gradient stays the same for every objective but bnpo."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory for about a fifth more time."""
 
     def __post_init__(self) -> None:
         if self.num_threads is not None and self.num_threads < 1:
             raise ValueError(f"num_threads must be at least 1 or null, got {self.num_threads}")
+        if self.micro_batch_size is not None and self.micro_batch_size < 1:
+            raise ValueError(f"micro_batch_size must be at least 1 or null, got {self.micro_batch_size}")
 
     @property
     def threads(self) -> int:
