@@ -62,7 +62,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Resource ceilings of one evaluation; the candidate cannot raise them."""
+    """Resource ceilings of one evaluation; the candidate cannot raise them. ValueError when one is out of range."""
 
     wall_s: float = 2.0
     """Seconds of wall-clock time, range (0, 3600]."""
@@ -71,11 +71,30 @@ class Limits:
     memory_mb: int = 256
     """Address space in MiB, at least 32."""
     output_bytes: int = 16_384
-    """Bytes of stdout and stderr kept, at least 256."""
+    """Bytes of stdout and stderr kept (head and tail), at least 256."""
+    answer_bytes: int = 1_048_576
+    """Bytes that the JSON of all returned values together may take, at least 1024."""
     max_processes: int = 0
-    """Processes the candidate may start; 0 forbids fork."""
+    """Processes the candidate may start; 0 forbids fork and exec."""
+    max_threads: int = 16
+    """Threads the candidate may start besides its first."""
     file_mb: int = 1
-    """Size of a file it may write, in MiB."""
+    """Size of a file it may write, in MiB, at least 0."""
+    scratch_mb: int = 8
+    """Size of its scratch folder in MiB, at least 1; enforced where the folder can be mounted."""
+
+    def __post_init__(self) -> None:
+        for name in ("wall_s", "cpu_s"):
+            value = getattr(self, name)
+            if not 0 < value <= 3600:
+                raise ValueError(f"limits.{name} must be above 0 and at most 3600 seconds, got {value!r}")
+        minima = {"memory_mb": 32, "output_bytes": 256, "answer_bytes": 1024, "scratch_mb": 1}
+        for name in ("max_processes", "max_threads", "file_mb"):
+            minima[name] = 0
+        for name, minimum in minima.items():
+            value = getattr(self, name)
+            if value < minimum:
+                raise ValueError(f"limits.{name} must be at least {minimum}, got {value!r}")
 
 
 @dataclass(kw_only=True)
@@ -90,6 +109,11 @@ class Sandbox(ABC):
     @abstractmethod
     def open(self) -> None:
         """Start worker processes. Raises SandboxError when the isolation asked for is not available."""
+
+    @property
+    def in_force(self) -> str:
+        """The isolation that `open` found to work, in words, for reports; empty before."""
+        return ""
 
     @abstractmethod
     def close(self) -> None:
