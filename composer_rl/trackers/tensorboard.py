@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +42,12 @@ class TensorboardTracker(Tracker):
             if error.name != "tensorboard":
                 raise
             raise MissingExtraError("tracker tensorboard", package="tensorboard", extra="tensorboard") from error
-        import yaml
-
         purge_step = info.resume_step + 1 if info.resume_step is not None else None
         self._last_step = info.resume_step or 0
         self._writer = SummaryWriter(
             str(info.run_dir / self.subdirectory), purge_step=purge_step, flush_secs=self.flush_s
         )
-        self._writer.add_text("config", _as_code(yaml.safe_dump(info.config, sort_keys=False)), self._last_step)
+        self._writer.add_text("config", _as_code(json.dumps(info.config, indent=2, default=str)), self._last_step)
 
     def log(self, metrics: dict[str, float], *, step: int) -> None:
         """Add one scalar a metric."""

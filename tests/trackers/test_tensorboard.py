@@ -32,7 +32,7 @@ def test_scalars_config_and_result_are_read_back(make_info, tmp_path, summary):
     assert [event.step for event in events.Scalars("reward")] == [1, 2, 3]
     assert [event.value for event in events.Scalars("reward")] == pytest.approx([0.1, 0.2, 0.3])
     assert len(events.Scalars("heldout/solve_rate")) == 3
-    assert "loss_type: dr_grpo" in text(events, "config/text_summary")
+    assert '"loss_type": "dr_grpo"' in text(events, "config/text_summary")
     result = text(events, "result/text_summary")
     assert "status: succeeded" in result
     assert "heldout/solve_rate_after: 0.76" in result

@@ -1,0 +1,106 @@
+"use strict";
+// Draws the figures, filters the rollouts and the configuration. Every text on the page is already there, escaped.
+(() => {
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const themed = (layout) => {
+    const text = style("--text"), grid = style("--line");
+    const axis = { gridcolor: grid, linecolor: grid, zerolinecolor: grid, automargin: true };
+    const out = { ...layout, font: { color: text, family: "system-ui, sans-serif", size: 12 } };
+    for (const key of Object.keys(layout)) {
+      if (/^[xy]axis/.test(key)) out[key] = { ...layout[key], ...axis };
+    }
+    out.hoverlabel = { bgcolor: style("--card"), bordercolor: grid, font: { color: text } };
+    out.autosize = true;
+    return out;
+  };
+
+  const draw = (plot) => {
+    if (plot.dataset.drawn) return;
+    plot.dataset.drawn = "yes";
+    const figure = JSON.parse(document.getElementById(plot.dataset.figure).textContent);
+    plot.layoutSource = figure.layout;
+    // On a narrow screen each entry of a legend takes a line of its own.
+    if (plot.clientWidth < 520) plot.style.height = `${plot.clientHeight + 18 * Math.max(0, figure.data.length - 2)}px`;
+    Plotly.newPlot(plot, figure.data, themed(figure.layout), { responsive: true, displayModeBar: false });
+  };
+
+  const plots = [...document.querySelectorAll(".plot")];
+  // One task a figure: the page can be scrolled meanwhile.
+  plots.forEach((plot) => setTimeout(() => draw(plot)));
+  window.addEventListener("beforeprint", () => plots.forEach(draw));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    plots.filter((plot) => plot.dataset.drawn).forEach((plot) => Plotly.relayout(plot, themed(plot.layoutSource)));
+  });
+
+  const form = document.getElementById("filters");
+  const rollouts = [...document.querySelectorAll(".rollout")];
+  const visible = () => rollouts.filter((rollout) => !rollout.hidden);
+
+  const filter = () => {
+    const wanted = Object.fromEntries(new FormData(form));
+    for (const rollout of rollouts) {
+      const data = rollout.dataset;
+      rollout.hidden = Boolean(
+        (wanted.outcome && data.outcome !== wanted.outcome) ||
+        (wanted.kind && !JSON.parse(data.kinds).includes(wanted.kind)) ||
+        (wanted.step && data.step !== wanted.step) ||
+        (wanted.split && data.split !== wanted.split)
+      );
+    }
+    for (const side of document.querySelectorAll(".side")) {
+      side.querySelector(".none").hidden = Boolean(side.querySelector(".rollout:not([hidden])"));
+    }
+    document.getElementById("shown").textContent = `${visible().length} of ${rollouts.length} shown`;
+  };
+
+  if (form) {
+    form.addEventListener("change", filter);
+    form.addEventListener("reset", () => setTimeout(filter));
+    form.addEventListener("submit", (event) => event.preventDefault());
+    filter();
+  }
+
+  const openTarget = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (target && target.tagName === "DETAILS") {
+      target.hidden = false;
+      target.open = true;
+      target.querySelector("summary").focus({ preventScroll: true });
+      target.scrollIntoView({ block: "start" });
+    }
+  };
+  window.addEventListener("hashchange", openTarget);
+  openTarget();
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    if (event.key === "f" && form) {
+      event.preventDefault();
+      form.elements.outcome.focus();
+    } else if (event.key === "j" || event.key === "k") {
+      const shown = visible();
+      if (!shown.length) return;
+      const at = shown.findIndex((rollout) => rollout.contains(document.activeElement));
+      const next = at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
+      const summary = shown[next].querySelector("summary");
+      summary.focus({ preventScroll: true });
+      summary.scrollIntoView({ block: "center" });
+    }
+  });
+
+  const search = document.getElementById("config-search");
+  if (search) {
+    const rows = [...document.querySelectorAll(".settings tr")];
+    search.addEventListener("input", () => {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let count = 0;
+      for (const row of rows) {
+        const text = row.textContent.toLowerCase();
+        row.hidden = !words.every((word) => text.includes(word));
+        count += row.hidden ? 0 : 1;
+      }
+      document.getElementById("config-shown").textContent = words.length ? `${count} of ${rows.length}` : "";
+    });
+  }
+})();
