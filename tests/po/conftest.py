@@ -25,9 +25,18 @@ def tiny_tokenizer() -> Any:
 
 @pytest.fixture
 def make_trainer(tiny_tokenizer: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Build `GRPOTrainer` on 2 prompts. `completions` replaces generation: one list of ids per row."""
+    """Build `GRPOTrainer` on 2 prompts. `completions` replaces generation: one list of ids per row.
 
-    def build(*, completions: Sequence[Sequence[int]] | None = None, reward_funcs: Any = None, **config: Any) -> Any:
+    `logprob` is what the sampler says of every one of its tokens.
+    """
+
+    def build(
+        *,
+        completions: Sequence[Sequence[int]] | None = None,
+        logprob: float | None = 0.0,
+        reward_funcs: Any = None,
+        **config: Any,
+    ) -> Any:
         import torch
         from datasets import Dataset
         from transformers import LlamaConfig, LlamaForCausalLM
@@ -39,7 +48,7 @@ def make_trainer(tiny_tokenizer: Any, tmp_path: Path) -> Callable[..., Any]:
             return {
                 "prompt_ids": [[5, 6]] * len(prompts),
                 "completion_ids": ids,
-                "logprobs": [[0.0] * len(i) for i in ids],
+                "logprobs": [[logprob] * len(i) for i in ids],
             }
 
         torch.manual_seed(0)

@@ -200,3 +200,13 @@ def test_accumulation_changes_bnpo_into_grpo(make_trainer: Callable) -> None:
     assert distance(bnpo_by_row, weights_after_one_step(make_trainer, "grpo", 8)) < 1e-6
     assert distance(bnpo_by_row, bnpo_at_once) > 1e-4
     assert distance(bnpo_at_once, weights_after_one_step(make_trainer, "dapo", 1)) < 1e-6
+
+
+def test_a_sampler_without_log_probs_is_no_correction(make_trainer: Callable) -> None:
+    """Case B31: None for every sampled token; the off-policy mask then has no evidence and keeps every row."""
+    settings = {"completions": COMPLETIONS, "loss_type": "dapo"}
+    plain = make_trainer(**settings)
+    masked = make_trainer(logprob=None, off_policy_mask_threshold=0.5, **settings)
+    for trainer in (plain, masked):
+        trainer.train()
+    assert distance(list(plain.model.parameters()), list(masked.model.parameters())) == 0.0
