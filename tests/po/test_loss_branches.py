@@ -209,4 +209,4 @@ def test_a_sampler_without_log_probs_is_no_correction(make_trainer: Callable) ->
     masked = make_trainer(logprob=None, off_policy_mask_threshold=0.5, **settings)
     for trainer in (plain, masked):
         trainer.train()
-    assert distance(list(plain.model.parameters()), list(masked.model.parameters())) == 0.0
+    assert distance(list(plain.model.parameters()), list(masked.model.parameters())) < 1e-6
