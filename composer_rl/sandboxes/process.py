@@ -80,6 +80,7 @@ class ProcessSandbox(Sandbox):
         self._mode = ""
         self._in_force = ""
         self._owner = 0
+        self._finalizer: weakref.finalize[[list[TemplateWorker], int], ProcessSandbox] | None = None
         self._num_started = 0
 
     @property
@@ -93,31 +94,37 @@ class ProcessSandbox(Sandbox):
         Raises SandboxError when this machine cannot isolate the code (naming what is missing; with allow_weak it
         warns instead) or when the template does not come up.
         """
-        if self._owner == os.getpid():
-            return
-        if self._owner:  # a copy of an open sandbox in a forked process: the workers are the other process's
+        if self._owner not in (0, os.getpid()):  # a forked copy: workers and lock are the other process's
             for worker in self._workers:
                 worker.disown()
+            self._workers = []
             self._lock = threading.Lock()
-        self._workers = []
-        self._owner = os.getpid()
-        weakref.finalize(self, _end, self._workers, self._owner)
-        try:
-            self._workers.append(self._open_first())
-            self._in_force = self._workers[0].in_force
-            self._restock()
-        except BaseException:
-            self.close()
-            raise
+            self._owner = 0
+        with self._lock:
+            if self._owner:
+                return
+            self._owner = os.getpid()
+            self._finalizer = weakref.finalize(self, _end, self._workers, self._owner)
+            try:
+                self._workers.append(self._open_first())
+                self._in_force = self._workers[0].in_force
+                self._restock()
+            except BaseException:
+                self._close()
+                raise
         _LOG.debug("sandbox open: %d workers, %s", len(self._workers), self.in_force)
 
     def close(self) -> None:
         """End every process that this sandbox started. Idempotent; waits for a batch in progress."""
-        if self._owner != os.getpid():
-            return
-        with self._lock:
-            _end(self._workers, self._owner)
-            self._owner = 0
+        if self._owner == os.getpid():
+            with self._lock:
+                self._close()
+
+    def _close(self) -> None:
+        _end(self._workers, os.getpid())
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._owner = 0
 
     def evaluate(self, jobs: Sequence[EvaluationJob]) -> list[Evaluation]:
         """Run each job in a fresh process, `num_workers` at once, and return the answers in order.
@@ -191,7 +198,12 @@ class ProcessSandbox(Sandbox):
         return worker, probe.leaks(evaluation)
 
     def _start(self) -> TemplateWorker:
-        """A new template process in the mode that was found to work."""
+        """A new template process in the mode that was found to work, ready to serve."""
+        worker = self._launch()
+        worker.await_ready()
+        return worker
+
+    def _launch(self) -> TemplateWorker:
         self._num_started += 1
         return TemplateWorker(
             {
@@ -210,11 +222,17 @@ class ProcessSandbox(Sandbox):
             worker.kill()
             self._workers.remove(worker)
         wanted = self.num_workers or _usable_cores()
+        starting: list[TemplateWorker] = []
         try:
-            while len(self._workers) < wanted:
-                self._workers.append(self._start())
+            for _ in range(wanted - len(self._workers)):
+                starting.append(self._launch())
+            while starting:
+                starting[0].await_ready()
+                self._workers.append(starting.pop(0))
         except NotAvailableError as error:
             raise SandboxError(f"a sandbox worker could not be isolated like the first one: {error}") from error
+        finally:
+            _end(starting, os.getpid())
 
     def _drop_busy(self) -> None:
         """End workers whose replies nobody will read (the batch was interrupted); the next batch starts new ones."""
@@ -231,9 +249,12 @@ def _usable_cores() -> int:
 
 def _end(workers: list[TemplateWorker], owner: int) -> None:
     """End the workers if this process started them; a forked copy only drops its handles."""
-    for worker in workers:
-        if owner == os.getpid():
+    if owner == os.getpid():
+        for worker in workers:
+            worker.hang_up()
+        for worker in workers:
             worker.kill()
-        else:
+    else:
+        for worker in workers:
             worker.disown()
     workers.clear()

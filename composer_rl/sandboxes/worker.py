@@ -19,6 +19,7 @@ from composer_rl.sandboxes.template import cleanup, frames
 
 _BOOTSTRAP = Path(__file__).parent / "template" / "bootstrap.py"
 _START_TIMEOUT_S = 30.0
+_END_TIMEOUT_S = 3.0
 _STDERR_CHARS = 500
 _PASSED_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # an interpreter may need them to load libpython
 
@@ -38,10 +39,7 @@ class TemplateWorker:
     """One template process with the jobs that it was sent, oldest first."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        """Start the process and wait until it is ready.
-
-        Raises NotAvailableError when the isolation is missing, SandboxError when the process does not come up.
-        """
+        """Start the process; `await_ready` must follow. Raises SandboxError when there is no interpreter to start."""
         self.in_force = ""
         self.in_flight: deque[tuple[int, int]] = deque()
         self._settings = settings
@@ -55,7 +53,6 @@ class TemplateWorker:
         try:
             with theirs:
                 self._process = self._start(theirs)
-            self._shake_hands()
         except BaseException:
             self.kill()
             raise
@@ -81,18 +78,29 @@ class TemplateWorker:
         except OSError as error:
             raise SandboxError(f"cannot start the sandbox's template interpreter: {error}") from error
 
-    def _shake_hands(self) -> None:
+    def await_ready(self) -> None:
+        """Hand over the settings and wait until the template is ready; ends it when it is not going to be.
+
+        Raises NotAvailableError when the isolation is missing, SandboxError when the process does not come up.
+        """
+        try:
+            greeting = self._greet()
+            if not greeting.get("ready"):
+                raise NotAvailableError(str(greeting.get("error", "no reason given")))
+        except BaseException:
+            self.kill()
+            raise
+        self.in_force = str(greeting["in_force"])
+        self._socket.setblocking(False)
+
+    def _greet(self) -> dict[str, Any]:
         settings = {**self._settings, "scratch_root": self._scratch}
         self._socket.settimeout(_START_TIMEOUT_S)
         try:
             self._socket.sendall(frames.json_frame(settings))
-            greeting = self._receive_greeting()
+            return self._receive_greeting()
         except (OSError, ValueError) as error:
             raise SandboxError(f"the sandbox's template process did not start: {self._last_words(error)}") from error
-        if not greeting.get("ready"):
-            raise NotAvailableError(str(greeting.get("error", "no reason given")))
-        self.in_force = str(greeting["in_force"])
-        self._socket.setblocking(False)
 
     def _receive_greeting(self) -> dict[str, Any]:
         import json
@@ -176,16 +184,28 @@ class TemplateWorker:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process with all that it started, and reap it. Idempotent."""
+        """End the process with all that it started, and reap it. Idempotent.
+
+        The template is asked first, because only it can wait for what lives in its pid namespace.
+        """
         process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            process.wait()
+            self.hang_up()
+            try:
+                process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+                process.wait()
         self.disown()
         if self._scratch and os.path.isdir(self._scratch):
             cleanup.remove_tree(self._scratch)
+
+    def hang_up(self) -> None:
+        """Ask the template to end, without waiting for it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def disown(self) -> None:
         """Drop this process's handles and leave the template to whoever else holds them (used after a fork)."""

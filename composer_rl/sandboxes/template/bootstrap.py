@@ -94,7 +94,7 @@ def _serve(connection: socket.socket, isolation: Isolation, settings: dict[str, 
         connection.sendall(frames.json_frame({"ready": False, "error": str(error)}))
         return
     child.forget_modules()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (child.TEMPLATE_DESCRIPTORS, child.TEMPLATE_DESCRIPTORS))
+    child.set_limit(resource.RLIMIT_NOFILE, child.TEMPLATE_DESCRIPTORS)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     template = server.Template(connection, isolation, settings)
     connection.sendall(frames.json_frame({"ready": True, "in_force": in_force}))

@@ -73,10 +73,18 @@ def _set_limits(isolation: Isolation) -> None:
         if number is None:
             continue
         try:
-            resource.setrlimit(number, (value, value))
+            set_limit(number, value)
         except (ValueError, OSError):
             if isolation.strict:
                 raise
+
+
+def set_limit(number: int, value: int) -> None:
+    """Set a soft and hard resource limit, or keep a hard limit that is lower already."""
+    _, hard = resource.getrlimit(number)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(number, (value, value))
 
 
 def forget_modules() -> None:

@@ -7,6 +7,7 @@ Each lays seccomp on top (`none` where it exists). `prepare` runs once in the te
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ class Isolation:
 
     def prepare(self) -> str:
         """Set up the template; returns what is in force, in words. OSError names what is missing."""
+        if os.geteuid() == 0:
+            os.chmod(self.scratch_root, 0o711)
         return "seccomp" if seccomp.supported() else "resource limits only"
 
     def before_fork(self) -> None:
@@ -48,7 +51,7 @@ class Isolation:
         self._num_jobs += 1
         self._folder = os.path.join(self.scratch_root, str(self._num_jobs))
         os.mkdir(self._folder, 0o700)
-        if os.geteuid() == 0 and self.uid:
+        if os.geteuid() == 0:
             os.chown(self._folder, self.uid, self.uid)
 
     def after_fork(self) -> None:
@@ -69,6 +72,9 @@ class Isolation:
 
     def drop_privileges(self) -> None:
         """In the child: become an unprivileged user; nothing of the child can undo it."""
+        if os.geteuid() == 0:
+            with contextlib.suppress(OSError):
+                self._become_user()
 
     def confine(self, close_descriptors: Callable[[], None]) -> None:
         """In the child, last step: no new privileges, no descriptors, paths or calls that are not needed."""
@@ -86,8 +92,8 @@ class Isolation:
 
     def _become_user(self) -> None:
         os.setgroups([])
-        os.setresgid(self.uid, self.uid, self.uid)
-        os.setresuid(self.uid, self.uid, self.uid)
+        os.setgid(self.uid)
+        os.setuid(self.uid)
 
     def _rules(self) -> list[tuple[str, int]]:
         rules = [(self.scratch_root, landlock.SCRATCH), (library.LOADER_CACHE, landlock.READ)]
@@ -163,8 +169,8 @@ class SetuidIsolation(Isolation):
         _need_seccomp()
         if not namespaces.may_drop_to(self.uid):
             raise PermissionError(f"not root, or user id {self.uid} does not exist here: cannot change user")
+        super().prepare()
         _prefer_for_oom()
-        os.chmod(self.scratch_root, 0o711)
         if landlock.version() > 0:
             self._landlock = landlock.ruleset(self._rules())
         if not _readable_by_all(library.standard_library()):
