@@ -46,6 +46,14 @@ def console(arguments: Sequence[str]) -> int:
 
 
 def _train(words: list[str], *, program: str) -> int:
+    try:
+        import hydra  # noqa: F401
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"error: {error.name} is not installed for {sys.executable}; "
+            f"run `make install` and use .venv/bin/python, or: pip install -e .\n"
+        )
+        return 2
     from composer_rl.launch import launch
 
     return launch(words, program=program)

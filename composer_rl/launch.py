@@ -24,6 +24,7 @@ from composer_rl.config.rundir import RESULT_NAME, remove_if_empty
 from composer_rl.config.suggest import nearest
 from composer_rl.config.translate import translate, unknown_key
 from composer_rl.errors import ComposerError, ConfigError
+from composer_rl.process import hydra_messages
 from composer_rl.run import Job, Outcome, execute, prepare_run, refuse
 
 OBJECTIVE = "heldout/solve_rate_after"
@@ -186,7 +187,8 @@ class _Launch:
         self.outcomes.clear()
         self._refused = None
         try:
-            hydra.main(config_path=str(paths.conf_dir()), version_base="1.3")(self._task)()
+            with hydra_messages():
+                hydra.main(config_path=str(paths.conf_dir()), version_base="1.3")(self._task)()
         except Refused as refusal:
             return refusal.reason
         except JobFailedError:

@@ -46,9 +46,13 @@ class Preflight(Callback):
         """Check every job of a sweep whose jobs are known beforehand."""
         try:
             check_parallelism(config)
-            for number, job in enumerate(_basic_sweep_jobs(config)):
+            sweep_dir = Path(str(config.hydra.sweep.dir)).absolute()
+            for job in _basic_sweep_jobs(config):
                 _check_launcher(config, job)
-                prepare_run(task_config(job, Path(str(config.hydra.sweep.dir), str(number)).absolute()))
+                run_dir = sweep_dir / str(OmegaConf.select(job, "hydra.sweep.subdir"))
+                prepared = prepare_run(task_config(job, run_dir))
+                if not prepared.settings.resume:
+                    check_available(run_dir, resume=False, setting="run_name or hydra.sweep.dir")
         except Exception as error:
             raise Refused(error) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,3 +94,20 @@ def run_log(run_dir: Path) -> Iterator[None]:
             root.removeHandler(handler)
             handler.close()
         root.setLevel(level)
+
+
+@contextmanager
+def hydra_messages() -> Iterator[None]:
+    """Print what Hydra says about the jobs of a sweep on stdout, as plain lines."""
+    logger = logging.getLogger("hydra")
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_RedactingFormatter("%(message)s"))
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before

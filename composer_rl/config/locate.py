@@ -59,10 +59,8 @@ def locate(target: Any, *, path: str, trusted: Sequence[str]) -> Any:
         raise ConfigError(f"{path}._target_ {target} names something private")
     if not is_allowed(target, trusted):
         package = target.partition(".")[0]
-        raise ConfigError(
-            f"{path}._target_ {target} is outside composer_rl; if you wrote that package, "
-            f"add trusted_packages=[{package}]"
-        )
+        mine = "" if package in sys.stdlib_module_names else f"; if it is yours, add trusted_packages=[{package}]"
+        raise ConfigError(f"{path}._target_ {target} is outside composer_rl{mine}")
     found = _resolve(target, path)
     _check_buildable(found, target, path, trusted)
     return found

@@ -12,7 +12,8 @@ import composer_rl
 from composer_rl.errors import ConfigError
 
 _PACKAGE_DIR = Path(composer_rl.__file__).resolve().parent
-_HEADER = re.compile(r"#(?!\s*@package)\s*(.*\S)\s*$")
+_HEADER = re.compile(r"# (\S.*?)\s*")
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9)]{2}\.)\s+(?=[A-Z])")
 
 
 def conf_dir() -> Path:
@@ -49,14 +50,16 @@ class Option:
 
     @property
     def description(self) -> str:
-        """The first comment line of the file that is no Hydra directive, "" if there is none."""
+        """The first sentence of the comment that the file begins with, "" if there is none."""
+        lines: list[str] = []
         for line in self.file.read_text(encoding="utf-8").splitlines():
-            match = _HEADER.match(line)
-            if match is not None:
-                return match.group(1)
-            if line.strip() and not line.startswith("#"):
-                return ""
-        return ""
+            if line.startswith("# @package"):
+                continue
+            match = _HEADER.fullmatch(line)
+            if match is None:
+                break
+            lines.append(match.group(1))
+        return _SENTENCE_END.split(" ".join(lines), maxsplit=1)[0].rstrip(".:")
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,9 @@ class Call:
         first = re.match(r"\w+", text)
         if first is not None and first.group() in self.fields:
             return f"{self.path}.{text}"
+        parent, _, own = self.path.rpartition(".")
+        if text.startswith(f"{own}."):
+            return f"{parent}.{text}" if parent else text
         return f"{self.path}: {text}"
 
 

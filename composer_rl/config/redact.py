@@ -25,6 +25,13 @@ _SECRET_VALUE = re.compile(
     r"|(?<=Bearer )\S{16,}"
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
 )
+_NAMED_SECRET = re.compile(
+    r"(?P<name>\b[\w-]*?(?:api_?key|access_key|secret_key|private_key|secret|password|passwd|passphrase|credentials?"
+    r"|(?:api|auth|access|bearer|refresh|session|hf|hub|huggingface|wandb|github|gh|openrouter|aws|id)_token|token))"
+    r"(?P<link>[\"']?\s*[:=]\s*[\"']?)(?P<value>[^\s,;\"'{}\[\]]{4,})",
+    re.IGNORECASE,
+)
+"""`api_key: value` and `api_key=value` inside a text."""
 _SHORTEST_VARIABLE = 8
 
 
@@ -47,7 +54,14 @@ def redact_text(text: str) -> str:
     """`text` without anything that looks like a key, a token or a password, or equals one in the environment."""
     for value in secret_values():
         text = text.replace(value, REDACTED)
-    return _SECRET_VALUE.sub(REDACTED, text)
+    text = _SECRET_VALUE.sub(REDACTED, text)
+    return _NAMED_SECRET.sub(_without_value, text)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    if not is_secret_key(match["name"]) or match["value"].startswith(REDACTED):
+        return match[0]
+    return f"{match['name']}{match['link']}{REDACTED}"
 
 
 def redact_override(override: str) -> str:

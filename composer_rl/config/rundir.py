@@ -77,8 +77,8 @@ class RunDirectory:
         self.release()
 
 
-def check_available(path: Path, *, resume: bool) -> None:
-    """Raise RunDirectoryError when a run may not start in `path`. Only looks."""
+def check_available(path: Path, *, resume: bool, setting: str = "hydra.run.dir") -> None:
+    """Raise RunDirectoryError when a run may not start in `path`; `setting` chooses another one. Only looks."""
     if path.exists() and not path.is_dir():
         raise RunDirectoryError(f"the run folder {path} is a file")
     found = sorted(entry.name for entry in path.iterdir() if entry.name not in _IGNORED) if path.is_dir() else []
@@ -88,7 +88,7 @@ def check_available(path: Path, *, resume: bool) -> None:
         remedy = "add resume=true to go on with it, or " if RESULT_NAME in found else ""
         raise RunDirectoryError(
             f"the run folder {path} is not empty ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}); "
-            f"{remedy}choose another hydra.run.dir"
+            f"{remedy}choose another {setting}"
         )
 
 

@@ -62,14 +62,9 @@ def _missing_config(error: Any, known: Catalog) -> str:
     if not file or "/" not in file:
         first = _first_line(str(error))
         return f"{first} Folders searched: {', '.join(str(folder) for folder in known.folders)}"
-    group = next(
-        (name for name in sorted(known.options, key=len, reverse=True) if file.startswith(name + "/")),
-        file.rpartition("/")[0],
-    )
+    told = re.search(r"Available options in '(?P<group>[^']+)'", str(error))
+    group = told["group"] if told is not None else file.rpartition("/")[0]
     name = file[len(group) + 1 :]
-    while "/" in group and not known.options.get(group):
-        group, _, rest = group.rpartition("/")
-        name = f"{rest}/{name}"
     options = known.names(group) or list(error.options or ())
     hint = did_you_mean(name, options, what="options")
     if group == "model" and "/" in name and nearest(name, options) is None:
