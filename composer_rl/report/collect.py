@@ -84,7 +84,7 @@ class RunData:
     @property
     def duration_s(self) -> float | None:
         """Seconds from start to end as result.json has them; of an unfinished run, up to its last log line."""
-        value = self.result.get("duration_s")
+        value: Any = self.result.get("duration_s")
         if _is_number(value):
             return float(value)
         return max(self.elapsed.values, default=None)
@@ -93,7 +93,9 @@ class RunData:
 def load_run(run_dir: Path) -> RunData:
     """Read a run folder. Raises FileNotFoundError when it holds none of the files of a run."""
     if not any((run_dir / name).is_file() for name in (RESULT_FILE, METRICS_FILE, ROLLOUTS_FILE)):
-        raise FileNotFoundError(f"{run_dir} is no run folder: it has no {RESULT_FILE}, {METRICS_FILE} or {ROLLOUTS_FILE}")
+        raise FileNotFoundError(
+            f"{run_dir} is no run folder: it has no {RESULT_FILE}, {METRICS_FILE} or {ROLLOUTS_FILE}"
+        )
     problems: list[str] = []
     result = _read_result(run_dir / RESULT_FILE, problems)
     columns, elapsed = _read_metrics(run_dir / METRICS_FILE, problems)
@@ -152,9 +154,7 @@ def _read_rollouts(path: Path, problems: list[str]) -> tuple[list[dict[str, Any]
     return [*first, *last], num
 
 
-def _lines(
-    path: Path, problems: list[str], is_valid: Callable[[dict[str, Any]], bool]
-) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, problems: list[str], is_valid: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
     """The valid objects of a JSONL file; how many lines are not goes to `problems`."""
     num_bad = 0
     try:

@@ -7,8 +7,7 @@ a dark page; text and grid colours are the page's.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from composer_rl.report.collect import RunData, Series
@@ -39,44 +38,6 @@ _PERCENT = ".2~%"
 _MAX_POINTS = 1500
 _MAX_BARS = 40
 _LONGEST_LABEL = 28
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One figure with what a reader needs to read it."""
-
-    name: str
-    """Letters and dashes; unique on a page."""
-    title: str
-    caption: str
-    figure: go.Figure
-    wide: bool = False
-    """Takes the whole width of a page."""
-
-
-def run_panels(run: RunData) -> list[Panel]:
-    """All figures that the run has data for, the most telling ones first."""
-    builders: tuple[tuple[str, str, str, bool, Callable[[RunData], go.Figure | None]], ...] = (
-        ("heldout", "Held-out tasks", "First-attempt solve rate with its 95% Wilson interval, and the share of first-attempt errors repaired on the second turn. No hints.", True, heldout_figure),
-        ("reward", "Training reward", "Mean reward of each step's rollouts, its running mean, and the share solved at the first attempt.", False, reward_figure),
-        ("errors", "First-attempt errors", "Share of training rollouts whose first turn ended in each kind of error.", False, errors_figure),
-        ("entropy", "Entropy", "Mean entropy of the sampled tokens in nats.", False, entropy_figure),
-        ("clipping", "Clipped tokens", "Share of tokens whose ratio the objective clipped. Zero throughout means that clipping never acted.", False, clipping_figure),
-        ("length", "Response length", "Mean tokens of a completion, and the share cut off at the length limit.", False, length_figure),
-        ("signal", "Groups without signal", "Share of groups whose rollouts all got the same reward: they give no advantage.", False, zero_variance_figure),
-        ("optimisation", "Gradient norm and KL", "Gradient norm before clipping; KL divergence to the reference policy where there is one.", False, gradient_figure),
-        ("time", "Where a step's time goes", "Seconds per optimizer step by part; neighbouring steps are averaged.", True, timing_figure),
-    )  # fmt: skip
-    panels = []
-    for name, title, caption, wide, build in builders:
-        figure = build(run)
-        if figure is not None:
-            figure.update_layout(showlegend=len(figure.data) > 1)
-            panels.append(Panel(name=name, title=title, caption=caption, figure=figure, wide=wide))
-    narrow = [index for index, panel in enumerate(panels) if not panel.wide]
-    if len(narrow) % 2:  # Two narrow ones share a row: the one left over takes its row alone.
-        panels[narrow[-1]] = replace(panels[narrow[-1]], wide=True)
-    return panels
 
 
 def heldout_figure(run: RunData) -> go.Figure | None:
@@ -155,7 +116,13 @@ def length_figure(run: RunData) -> go.Figure | None:
     if figure is not None and cut is not None:
         _add_line(figure, "cut off (right axis)", cut, RED, dash="dot", yaxis="y2")
         figure.update_layout(
-            yaxis2={"overlaying": "y", "side": "right", "tickformat": _PERCENT, "rangemode": "tozero", "showgrid": False}
+            yaxis2={
+                "overlaying": "y",
+                "side": "right",
+                "tickformat": _PERCENT,
+                "rangemode": "tozero",
+                "showgrid": False,
+            }
         )
     return figure
 
@@ -321,14 +288,3 @@ def _label(name: str) -> str:
 def _alpha(color: str, alpha: float) -> str:
     red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"
-
-
-def describe(panel: Panel) -> str:
-    """The figure in words, for readers who do not see it: each line's first and last value."""
-    lines: Iterable[Any] = panel.figure.data
-    parts = []
-    for trace in lines:
-        values = list(trace.y) if trace.y is not None else []
-        if values and trace.hoverinfo != "skip":
-            parts.append(f"{trace.name}: from {values[0]:.3g} to {values[-1]:.3g}")
-    return f"{panel.title}. " + "; ".join(parts) + "."

@@ -15,10 +15,12 @@ import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from composer_rl.report.collect import RunData, load_run
-from composer_rl.report.rollouts import choose, view
+from composer_rl.report.figures import KIND_COLORS, timing_parts
+from composer_rl.report.panels import describe, run_panels
+from composer_rl.report.rollouts import RolloutView, choose, view
 from composer_rl.report.statistics import wilson_interval
 
 if TYPE_CHECKING:
@@ -33,6 +35,14 @@ _RATES = (
 )
 _END = 5
 """Values averaged at either end of a noisy curve."""
+
+
+class _Side(NamedTuple):
+    """One column of rollouts."""
+
+    name: str
+    title: str
+    rollouts: list[RolloutView]
 
 
 def write_report(run_dir: Path, *, rollouts_per_side: int = 12) -> Path:
@@ -64,54 +74,52 @@ def write_report(run_dir: Path, *, rollouts_per_side: int = 12) -> Path:
 
 def render_page(run: RunData, *, rollouts_per_side: int = 12) -> str:
     """The page of one run as HTML."""
-    from composer_rl.report.figures import KIND_COLORS, describe, run_panels
-
     panels = run_panels(run)
     early, late = choose(run.rollouts, per_side=rollouts_per_side)
-    sides = [
-        {"name": name, "title": title, "rollouts": [view(record) for record in records]}
-        for name, title, records in (("early", "Early training", early), ("late", "Late training", late))
-        if records
-    ]
-    shown = [rollout for side in sides for rollout in side["rollouts"]]
+    chosen = (("early", "Early training", early), ("late", "Late training", late))
+    sides = [_Side(name, title, [view(record) for record in records]) for name, title, records in chosen if records]
+    shown = [rollout for side in sides for rollout in side.rollouts]
     scripts = [_plotly_source(), (_TEMPLATES / "page.js").read_text(encoding="utf-8")]
-    return _environment().get_template("page.html").render(
-        run=run,
-        result=run.result,
-        title=str(run.result.get("run_name") or run.result.get("run_id") or run.run_dir.name),
-        facts=_facts(run),
-        tiles=_tiles(run),
-        panels=[{"panel": panel, "words": describe(panel), "json": _script_json(panel.figure)} for panel in panels],
-        timings=_timing_rows(run),
-        sides=sides,
-        twins=_twins(sides),
-        steps=sorted({rollout.step for rollout in shown}),
-        kinds=sorted({kind for rollout in shown for kind in rollout.error_kinds}),
-        kind_colors=KIND_COLORS,
-        config=list(_flatten(run.result.get("config") or {})),
-        css=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
-        plotly=scripts[0],
-        script=scripts[1],
-        script_hashes=[_csp_hash(script) for script in scripts],
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            run=run,
+            result=run.result,
+            title=str(run.result.get("run_name") or run.result.get("run_id") or run.run_dir.name),
+            facts=_facts(run),
+            tiles=_tiles(run),
+            panels=[{"panel": panel, "words": describe(panel), "json": _script_json(panel.figure)} for panel in panels],
+            timings=_timing_rows(run),
+            sides=sides,
+            twins=_twins(sides),
+            steps=sorted({rollout.step for rollout in shown}),
+            kinds=sorted({kind for rollout in shown for kind in rollout.error_kinds}),
+            kind_colors=KIND_COLORS,
+            config=list(_flatten(_mapping(run.result.get("config")))),
+            css=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+            plotly=scripts[0],
+            script=scripts[1],
+            script_hashes=[_csp_hash(script) for script in scripts],
+        )
     )
 
 
-def _twins(sides: list[dict[str, Any]]) -> dict[str, list[tuple[str, int]]]:
+def _twins(sides: list[_Side]) -> dict[str, list[tuple[str, int]]]:
     """Anchor and step of every rollout shown, by task."""
     twins: dict[str, list[tuple[str, int]]] = {}
     for side in sides:
-        for index, rollout in enumerate(side["rollouts"], start=1):
-            twins.setdefault(rollout.task_id, []).append((f"{side['name']}-{index}", rollout.step))
+        for index, rollout in enumerate(side.rollouts, start=1):
+            twins.setdefault(rollout.task_id, []).append((f"{side.name}-{index}", rollout.step))
     return twins
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
     """What the run was, as label and value."""
     result = run.result
-    choices = result.get("choices") if isinstance(result.get("choices"), dict) else {}
+    choices = _mapping(result.get("choices"))
     facts = [(group, str(choices[group])) for group in ("stage", "model", "env", "po", "loss") if choices.get(group)]
-    seeds = result.get("seeds") if isinstance(result.get("seeds"), dict) else {}
-    if seeds:
+    if seeds := _mapping(result.get("seeds")):
         facts.append(("seed", ", ".join(str(value) for value in dict.fromkeys(seeds.values()))))
     if started := result.get("started_at"):
         facts.append(("started", _date(str(started))))
@@ -119,7 +127,7 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
         facts.append(("duration", seconds_in_words(duration)))
     if revision := result.get("git_revision"):
         facts.append(("revision", str(revision)[:10] + (" + changes" if result.get("git_dirty") else "")))
-    if isinstance(cores := (result.get("platform") or {}).get("cpu_count"), int):
+    if isinstance(cores := _mapping(result.get("platform")).get("cpu_count"), int):
         facts.append(("machine", f"{cores} CPU cores"))
     return facts
 
@@ -139,7 +147,9 @@ def _tiles(run: RunData) -> list[dict[str, str]]:
     tokens = run.series.get("num_tokens")
     if tokens is not None and len(tokens):
         speed = run.series.get("tokens_per_s")
-        note = f"{_count(speed.ends(len(speed))[0])} a second" if speed is not None and len(speed) else "seen in training"
+        note = (
+            f"{_count(speed.ends(len(speed))[0])} a second" if speed is not None and len(speed) else "seen in training"
+        )
         tiles.append({"label": "Tokens", "before": "", "value": _count(tokens.values[-1]), "note": note})
     if run.duration_s is not None:
         note = f"{run.last_step} optimizer steps"
@@ -170,6 +180,10 @@ def _rate_tile(run: RunData, name: str, label: str, note: str) -> dict[str, str]
     }
 
 
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _interval(rate: float, num: float) -> str:
     if not 0.0 <= rate <= 1.0:
         return "–"
@@ -179,8 +193,6 @@ def _interval(rate: float, num: float) -> str:
 
 def _timing_rows(run: RunData) -> list[dict[str, Any]]:
     """Seconds in all, a step and as a share, by part."""
-    from composer_rl.report.figures import timing_parts
-
     totals = {name: math.fsum(series.values) for name, series in timing_parts(run)}
     whole = math.fsum(totals.values())
     num_steps = max(run.last_step, 1)

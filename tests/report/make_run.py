@@ -66,7 +66,11 @@ def rollout(rng: random.Random, step: int, split: str, skill: float) -> dict[str
                 }
             )
             break
-        kind = rng.choices(KINDS, weights=[30, 8, 25, 12, 25])[0] if not turns else rng.choice([*KINDS, "repeated_failure"])
+        kind = (
+            rng.choices(KINDS, weights=[30, 8, 25, 12, 25])[0]
+            if not turns
+            else rng.choice([*KINDS, "repeated_failure"])
+        )
         turns.append(failed_turn(rng, kind, tool, key, body))
     if turns[-1]["error_kind"]:
         turns[-1]["observation"] = None
@@ -150,7 +154,7 @@ def result(status: str, num_steps: int) -> dict[str, Any]:
                 "metric": "clip_ratio/low_mean",
                 "value": 0.0,
                 "engaged": False,
-                "note": "never engaged: clip_ratio/low_mean stayed at 0 in 60 logged steps; raise po.updates_per_rollout",
+                "note": "never engaged: clip_ratio/low_mean stayed at 0 in 60 logged steps; raise updates_per_rollout",
             },
             {
                 "knob": "po.dynamic_sampling",

@@ -69,7 +69,9 @@ def test_a_broken_result_is_named(tmp_path, content):
 
 
 def test_figures_that_are_no_numbers_are_left_out(tmp_path):
-    (tmp_path / "result.json").write_text('{"metrics": {"a": 1, "b": null, "c": "x", "d": true}, "engagement": [1, {}]}')
+    (tmp_path / "result.json").write_text(
+        '{"metrics": {"a": 1, "b": null, "c": "x", "d": true}, "engagement": [1, {}]}'
+    )
     run = load_run(tmp_path)
     assert run.metrics == {"a": 1.0}
     assert run.engagement == [{}]

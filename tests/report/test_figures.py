@@ -8,6 +8,8 @@ import pytest
 
 from composer_rl.report import figures
 from composer_rl.report.collect import Series, load_run
+from composer_rl.report.panels import run_panels
+from composer_rl.report.statistics import wilson_interval
 from tests.report.make_run import write_run
 
 
@@ -18,29 +20,17 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def panels(run):
-    return {panel.name: panel for panel in figures.run_panels(run)}
+    return {panel.name: panel for panel in run_panels(run)}
 
 
 def trace(panel, name):
     return next(trace for trace in panel.figure.data if trace.name == name)
 
 
-def test_a_whole_run_has_every_panel(panels):
-    assert list(panels) == [
-        "heldout", "reward", "errors", "entropy", "clipping", "length", "signal", "optimisation", "time"
-    ]  # fmt: skip
-    assert sum(not panel.wide for panel in panels.values()) % 2 == 0
-
-
-def test_an_empty_run_has_none(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text("")
-    assert figures.run_panels(load_run(tmp_path)) == []
-
-
 def test_the_held_out_band_is_the_wilson_interval(panels):
     band, line = trace(panels["heldout"], "95% interval"), trace(panels["heldout"], "solved at the first attempt")
     assert tuple(line.x) == (0, 15, 30, 45, 60)
-    low, high = figures.wilson_interval(line.y[0], 200)
+    low, high = wilson_interval(line.y[0], 200)
     assert (band.y[-1], band.y[0]) == pytest.approx((low, high), abs=1e-4)
 
 
@@ -92,12 +82,6 @@ def test_thinned_keeps_the_ends():
     assert len(small) <= 1501
     assert (small.steps[0], small.steps[-1]) == (0, 9999)
     assert figures.thinned(series, 10_000) is series
-
-
-def test_figures_in_words(panels):
-    words = figures.describe(panels["heldout"])
-    assert words.startswith("Held-out tasks. solved at the first attempt: from 0.3")
-    assert "95% interval" not in words
 
 
 def test_plotly_is_imported_late():
