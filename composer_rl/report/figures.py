@@ -7,7 +7,6 @@ a dark page; text and grid colours are the page's.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from composer_rl.report.collect import RunData, Series
@@ -46,17 +45,10 @@ def heldout_figure(run: RunData) -> go.Figure | None:
     if solved is None:
         return None
     figure = _figure("solved", percent=True)
-    trials = run.series.get("heldout/num_tasks", Series(steps=(), values=()))
-    default = run.metrics.get("heldout/num_tasks")
-    bounds = []
-    for step, rate in zip(solved.steps, solved.values, strict=True):
-        num = trials.at(step) or default
-        if num is not None and 0.0 <= rate <= 1.0:
-            bounds.append((step, *wilson_interval(rate, num)))
-    if bounds:
-        _add_band(figure, *zip(*bounds, strict=True), color=BLUE)
+    _add_interval(figure, run, solved, "heldout/num_tasks", BLUE)
     _add_line(figure, "solved at the first attempt", solved, BLUE, markers=True)
     if (recovered := _get(run, "heldout/recovery_rate")) is not None:
+        _add_interval(figure, run, recovered, "heldout/num_first_errors", ORANGE)
         _add_line(figure, "errors repaired on the second turn", recovered, ORANGE, markers=True, dash="dot")
     figure.update_yaxes(range=[0, 1])
     return figure
@@ -256,11 +248,19 @@ def _add_line(
     )
 
 
-def _add_band(
-    figure: go.Figure, steps: Sequence[int], low: Sequence[float], high: Sequence[float], *, color: str
-) -> None:
+def _add_interval(figure: go.Figure, run: RunData, rates: Series, num_trials: str, color: str) -> None:
+    """The 95% Wilson band of a rate whose number of trials is logged as `num_trials`; nothing where it is not."""
     import plotly.graph_objects as go
 
+    logged, overall = run.series.get(num_trials), run.metrics.get(num_trials)
+    bounds = []
+    for step, rate in zip(rates.steps, rates.values, strict=True):
+        num = (logged.at(step) if logged is not None else None) or overall
+        if num is not None and 0.0 <= rate <= 1.0:
+            bounds.append((step, *wilson_interval(rate, num)))
+    if not bounds:
+        return
+    steps, low, high = zip(*bounds, strict=True)
     figure.add_trace(
         go.Scatter(
             name="95% interval",

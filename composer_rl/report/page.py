@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 REPORT_FILE = "report.html"
 _TEMPLATES = Path(__file__).parent / "templates"
 _RATES = (
-    ("heldout/solve_rate", "Held-out tasks solved", "first attempt"),
-    ("heldout/recovery_rate", "Errors repaired", "held-out, second turn"),
-    ("heldout/recovery_rate_frozen", "Frozen errors repaired", "the same error sites before and after"),
+    ("heldout/solve_rate", "Held-out tasks solved", "first attempt", "heldout/num_tasks", "tasks"),
+    ("heldout/recovery_rate", "Errors repaired", "held-out, second turn", "heldout/num_first_errors", "errors"),
+    ("heldout/recovery_rate_frozen", "Frozen errors repaired", "same error sites before and after", "", ""),
 )
+"""Metric, label, note, and where the number of trials is, with what they are."""
 _END = 5
 """Values averaged at either end of a noisy curve."""
 
@@ -135,8 +136,8 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
 def _tiles(run: RunData) -> list[dict[str, str]]:
     """Headline figures: label, value, note; a `before` where there is one."""
     tiles = []
-    for name, label, note in _RATES:
-        tile = _rate_tile(run, name, label, note)
+    for rate in _RATES:
+        tile = _rate_tile(run, *rate)
         if tile is not None:
             tiles.append(tile)
     reward = run.series.get("reward")
@@ -157,7 +158,7 @@ def _tiles(run: RunData) -> list[dict[str, str]]:
     return tiles
 
 
-def _rate_tile(run: RunData, name: str, label: str, note: str) -> dict[str, str] | None:
+def _rate_tile(run: RunData, name: str, label: str, note: str, trials: str, unit: str) -> dict[str, str] | None:
     """Before and after with intervals: from result.json, or from the curve of a run that has not ended well."""
     before, after = run.metrics.get(f"{name}_before"), run.metrics.get(f"{name}_after")
     series = run.series.get(name)
@@ -165,13 +166,15 @@ def _rate_tile(run: RunData, name: str, label: str, note: str) -> dict[str, str]
         before, after = series.values[0], series.values[-1] if len(series) > 1 else None
     if before is None and after is None:
         return None
-    num = run.metrics.get("heldout/num_tasks")
-    tasks = run.series.get("heldout/num_tasks")
-    if num is None and tasks is not None and len(tasks):
-        num = tasks.values[-1]
-    if num and name == "heldout/solve_rate":
-        ranges = [_interval(rate, num) for rate in (before, after) if rate is not None]
-        note = f"{note}; 95%: {' → '.join(ranges)}, {num:.0f} tasks"
+    counts = run.series.get(trials)
+    nums = (
+        (counts.values[0], counts.values[-1]) if counts is not None and len(counts) else (run.metrics.get(trials),) * 2
+    )
+    ends = [(rate, num) for rate, num in zip((before, after), nums, strict=True) if rate is not None]
+    ranges = [_interval(rate, num) for rate, num in ends if num is not None]
+    if ranges:
+        sizes = list(dict.fromkeys(f"{num:.0f}" for _, num in ends))
+        note = f"{note}; 95%: {' → '.join(ranges)}, {' and '.join(sizes)} {unit}"
     return {
         "label": label,
         "before": _percent(before) if before is not None and after is not None else "",

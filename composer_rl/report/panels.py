@@ -52,8 +52,8 @@ def _plans() -> tuple[_Plan, ...]:
         _Plan(
             name="heldout",
             title="Held-out tasks",
-            caption="First-attempt solve rate with its 95% Wilson interval, and the share of first-attempt errors "
-            "repaired on the second turn. No hints.",
+            caption="First-attempt solve rate, and the share of first-attempt errors repaired on the second turn, with "
+            "95% Wilson intervals. No hints.",
             build=heldout_figure,
             wide=True,
         ),

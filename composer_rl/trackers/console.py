@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from composer_rl.trackers.base import RunInfo, Tracker
 
@@ -115,10 +115,11 @@ class ConsoleTracker(Tracker):
 
         state.phase = ""
         if live is not None:
+            proxies = (sys.stdout, sys.stderr)
             try:
                 live.stop()
             finally:
-                self._restore_handlers()
+                self._restore_handlers({id(proxies[0]): sys.stdout, id(proxies[1]): sys.stderr})
             console.print(LiveBlock(state=state))
         if self.show_summary:
             console.print(summary_block(state, status, summary, self._run_dir))
@@ -139,14 +140,27 @@ class ConsoleTracker(Tracker):
         The live display replaces sys.stdout and sys.stderr, but a logging handler made before keeps the stream it
         was given and would write through the block.
         """
-        loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
-        for logger in loggers:
-            for handler in getattr(logger, "handlers", ()):  # Placeholders of the hierarchy have none.
-                if isinstance(handler, logging.StreamHandler) and id(handler.stream) in originals:
-                    self._moved_handlers.append((handler, handler.stream))
-                    handler.setStream(sys.stderr)
+        for handler in _stream_handlers():
+            if id(handler.stream) in originals:
+                self._moved_handlers.append((handler, handler.stream))
+                handler.setStream(sys.stderr)
 
-    def _restore_handlers(self) -> None:
+    def _restore_handlers(self, replaced: dict[int, TextIO]) -> None:
+        """Give handlers their streams back; `replaced` is for those made meanwhile, by an import for instance."""
         moved, self._moved_handlers = self._moved_handlers, []
         for handler, stream in moved:
             handler.setStream(stream)
+        for handler in _stream_handlers():
+            if (stream := replaced.get(id(handler.stream))) is not None:
+                handler.setStream(stream)
+
+
+def _stream_handlers() -> list[logging.StreamHandler[Any]]:
+    """Every handler of every logger that writes to a stream."""
+    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
+    return [
+        handler
+        for logger in loggers
+        for handler in getattr(logger, "handlers", ())  # Placeholders of the hierarchy have none.
+        if isinstance(handler, logging.StreamHandler)
+    ]

@@ -206,6 +206,7 @@ def write_run(folder: Path, *, status: str = "succeeded", num_steps: int = 60, h
                 "heldout/solve_rate": min(1.0, max(0.0, skill + rng.gauss(0, 0.015))),
                 "heldout/recovery_rate": 0.2 + 0.7 * (skill - 0.33),
                 "heldout/num_tasks": 200.0,
+                "heldout/num_first_errors": float(round(200 * (1 - skill))),
             }
             lines.append({"step": step, "time_s": round(time_s, 3), **evaluation})
             rollouts += [rollout(random.Random(100 + index), step, "heldout", skill) for index in range(4)]

@@ -69,6 +69,7 @@ def test_a_finished_run(tmp_path):
         "Held-out tasks solved 33.0% → 76.5%",
         "first attempt; 95%: 27–40% → 70–82%, 200 tasks",
         "Errors repaired 21.6% → 51.1%",
+        "second turn; 95%: 15–29% → 37–65%, 134 and 47 errors",
         "po.epsilon clip_ratio/low_mean 0 never engaged clip_ratio/low_mean stayed at 0",
         "po.dynamic_sampling dynamic_sampling/rounds – not measured",
         "po.num_generations 8",

@@ -150,18 +150,21 @@ def test_plain_lines_come_no_faster_than_asked(capsys, make_info, monkeypatch):
 
 def test_handlers_write_to_their_own_stream_again(make_info, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    handler = logging.StreamHandler(sys.stdout)
     logger = logging.getLogger("composer_rl.test.console")
-    logger.addHandler(handler)
+    before = logging.StreamHandler(sys.stdout)
+    logger.addHandler(before)
     try:
-        before = (handler.stream, sys.stdout, sys.stderr)
+        originals = (sys.stdout, sys.stderr)
         tracker = ConsoleTracker(mode="live", show_summary=False)
         tracker.start(make_info(total_steps=3))
-        assert handler.stream is sys.stderr is not before[2]
+        assert before.stream is sys.stderr is not originals[1]
+        meanwhile = logging.StreamHandler()  # As a library makes one when it is imported during the run.
+        logger.addHandler(meanwhile)
         tracker.finish("succeeded", {})
-        assert (handler.stream, sys.stdout, sys.stderr) == before
+        assert (sys.stdout, sys.stderr) == originals
+        assert (before.stream, meanwhile.stream) == originals
     finally:
-        logger.removeHandler(handler)
+        logger.handlers.clear()
 
 
 @pytest.mark.parametrize(

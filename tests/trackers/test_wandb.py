@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -27,17 +28,33 @@ def no_credentials(monkeypatch, tmp_path):
 
 
 def records(run_dir):
-    """The records of the single offline run below `run_dir` (LevelDB log framing, 7-byte file header)."""
+    """The records of the single offline run below `run_dir`, once its last one is written.
+
+    wandb's own process writes the file (LevelDB log framing after a header of 7 bytes) and may still be at it when
+    `finish` returns.
+    """
+    deadline = time.monotonic() + 60
+    while True:
+        (path,) = run_dir.glob("wandb/offline-run-*/*.wandb")
+        found = parse(path.read_bytes())
+        if any(record.HasField("exit") for record in found):
+            return found
+        assert time.monotonic() < deadline, "the run file has no exit record"
+        time.sleep(0.05)
+
+
+def parse(data):
     from wandb.proto import wandb_internal_pb2
 
-    (path,) = run_dir.glob("wandb/offline-run-*/*.wandb")
-    data, position, parts, found = path.read_bytes(), 7, b"", []
-    while position < len(data):
+    position, parts, found = 7, b"", []
+    while position + 7 <= len(data):
         room = 32768 - position % 32768
         if room < 7:
             position += room
             continue
         _, length, kind = struct.unpack_from("<IHB", data, position)
+        if position + 7 + length > len(data):
+            break
         parts += data[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # A whole record, or the last part of one.
