@@ -52,8 +52,10 @@ class HeldoutCallback(TrainerCallback):
             self._run(model, state)
 
     def _run(self, model: Any, state: Any) -> None:
+        self._tracker.phase("measuring held-out tasks")
         with self._timings.measure("eval"):
             self.latest = self._evaluate(model, state.global_step)
+        self._tracker.phase("")
         self._latest_step = state.global_step
         self._tracker.log(self.latest, step=state.global_step)
 

@@ -28,6 +28,9 @@ class Recorder:
     def log(self, metrics: dict[str, float], *, step: int) -> None:
         self.records.append((step, metrics))
 
+    def phase(self, text: str) -> None:
+        """What the run is doing is no record."""
+
     def observe(self, metrics: dict[str, float]) -> None:
         self.observed.append(metrics)
 
