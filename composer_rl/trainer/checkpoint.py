@@ -46,13 +46,13 @@ def newest_complete(run_dir: Path) -> Path | None:
     return max(complete)[1] if complete else None
 
 
-def encode_generator(generator: torch.Generator) -> str:
-    """State of a torch generator as text."""
-    return base64.b64encode(generator.get_state().numpy().tobytes()).decode("ascii")
+def encode_generator_state(state: torch.Tensor | None) -> str | None:
+    """State of a torch generator as text; None stays None (a generator that was never used)."""
+    return None if state is None else base64.b64encode(state.numpy().tobytes()).decode("ascii")
 
 
-def decode_generator(generator: torch.Generator, text: str) -> None:
-    """Put a generator into the state that `encode_generator` wrote."""
+def decode_generator_state(text: str | None) -> torch.Tensor | None:
+    """The state that `encode_generator_state` wrote, for `Generator.set_state`."""
     import torch
 
-    generator.set_state(torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8))
+    return None if text is None else torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from trl import GRPOTrainer
+from trl.models import unwrap_model_for_generation
 
 from composer_rl.trainer import dynamic_sampling as sampling
 from composer_rl.trainer.ratio_metrics import PolicyForward, entropy_mask_metrics, off_policy_metrics, ratio_metrics
@@ -31,7 +34,7 @@ from composer_rl.trainer.zero_variance import (
     skip_rule,
     window_scales,
 )
-from composer_rl.types import Rollout
+from composer_rl.types import Rollout, Task
 
 if TYPE_CHECKING:
     from composer_rl.losses.base import LossChannel
@@ -59,8 +62,9 @@ class ComposerReplicationTrainer(GRPOTrainer):
         *args: Passed to `trl.GRPOTrainer`.
         channels: Loss channels by name, added to the policy term.
         prompt_source: Draws the tasks of each rollout; None leaves the choice to TRL's data loader.
-        sample_rollouts: (trainer, rows) -> rollouts; rows are dataset rows already repeated `num_generations` times.
-            None leaves generation to TRL.
+        sample_rollouts: (model, tasks, samples of each task) -> rollouts, task by task; needs `prompt_source`. None
+            leaves generation to TRL.
+        step_metrics: Further figures of the steps since it was last called, merged into each log.
         batch_rules: Skipping and dynamic sampling; the default of this constructor changes nothing in TRL.
         **kwargs: Passed to `trl.GRPOTrainer`.
 
@@ -73,17 +77,21 @@ class ComposerReplicationTrainer(GRPOTrainer):
         *args: Any,
         channels: dict[str, LossChannel] | None = None,
         prompt_source: PromptSource | None = None,
-        sample_rollouts: Callable[[ComposerReplicationTrainer, Sequence[dict[str, Any]]], dict[str, Any]] | None = None,
+        sample_rollouts: Callable[[Any, list[Task], list[int]], list[Rollout]] | None = None,
+        step_metrics: Callable[[], dict[str, float]] | None = None,
         batch_rules: BatchRules | None = None,
         **kwargs: Any,
     ) -> None:
         check_trl_hooks()
+        if sample_rollouts is not None and prompt_source is None:
+            raise ValueError("sample_rollouts needs a prompt_source, which knows the tasks")
         self.channels = channels or {}
         self.prompt_source = prompt_source
         self.batch_rules = batch_rules or BatchRules(skip_zero_variance=False)
         self.timings = Timings()
         self.last_rollouts: list[Rollout] = []
         self._sample_rollouts = sample_rollouts
+        self._step_metrics = step_metrics
         self._rows: Sequence[dict[str, Any]] = ()
         self._row_rewards: torch.Tensor | None = None
         if sample_rollouts is not None:
@@ -144,8 +152,21 @@ class ComposerReplicationTrainer(GRPOTrainer):
         return rows[start : start + num_rows]
 
     def _rollout_func(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
+        """What TRL wants of a rollout function, from our episodes; rows of one task are sampled as one group."""
         assert self._sample_rollouts is not None
-        return self._sample_rollouts(self, self._rows)
+        assert self.prompt_source is not None
+        runs = [(task_id, len(list(rows))) for task_id, rows in groupby(self._rows, key=itemgetter("task_id"))]
+        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
+            rollouts = self._sample_rollouts(
+                model, [self.prompt_source.task(task_id) for task_id, _ in runs], [count for _, count in runs]
+            )
+        return {
+            "prompt_ids": [rollout.prompt_ids for rollout in rollouts],
+            "completion_ids": [rollout.completion_ids for rollout in rollouts],
+            "logprobs": [rollout.logprobs for rollout in rollouts],
+            "env_mask": [rollout.env_mask for rollout in rollouts],
+            "rollout": rollouts,
+        }
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         with self.timings.measure("reward"):
@@ -246,6 +267,8 @@ class ComposerReplicationTrainer(GRPOTrainer):
                 logs.update(rollout_metrics(self.last_rollouts))
             if self.prompt_source is not None:
                 logs.update(self.prompt_source.metrics())
+            if self._step_metrics is not None:
+                logs.update(self._step_metrics())
         super().log(logs, start_time)
 
     def _part_seconds(self) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from composer_rl.trainer.checkpoint import decode_generator, encode_generator, newest_complete, read_state, write_state
+from composer_rl.trainer.checkpoint import decode_generator_state, encode_generator_state, newest_complete, read_state, write_state
 
 
 def test_the_newest_complete_checkpoint_wins(tmp_path: Path) -> None:
@@ -25,8 +25,9 @@ def test_the_newest_complete_checkpoint_wins(tmp_path: Path) -> None:
 def test_a_generator_survives_as_text() -> None:
     generator = torch.Generator().manual_seed(7)
     torch.rand(3, generator=generator)
-    text = encode_generator(generator)
+    text = encode_generator_state(generator.get_state())
     expected = torch.rand(5, generator=generator)
     other = torch.Generator()
-    decode_generator(other, text)
+    other.set_state(decode_generator_state(text))
     assert torch.equal(torch.rand(5, generator=other), expected)
+    assert decode_generator_state(encode_generator_state(None)) is None

@@ -1,0 +1,186 @@
+"""One training run: assemble the trainer out of the run's components, train, and collect what it leaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datasets import Dataset
+
+from composer_rl.engagement import EngagementTable, engagement_metrics
+from composer_rl.errors import RunDirectoryError
+from composer_rl.rewards.base import TRLReward, as_trl, as_trl_functions
+from composer_rl.stages.base import RunContext, StageResult
+from composer_rl.stages.heldout import HeldoutEvaluator
+from composer_rl.stages.policy import Policy, open_policy
+from composer_rl.stages.rl_config import grpo_config
+from composer_rl.trainer.callbacks.heldout import HeldoutCallback
+from composer_rl.trainer.callbacks.metrics import MetricsCallback
+from composer_rl.trainer.callbacks.resumable import ResumableCallback
+from composer_rl.trainer.callbacks.rollout_log import RolloutLogCallback
+from composer_rl.trainer.checkpoint import newest_complete
+from composer_rl.trainer.composer_trainer import BatchRules, ComposerReplicationTrainer
+from composer_rl.trainer.prompt_source import PromptSource
+
+if TYPE_CHECKING:
+    from composer_rl.po.base import PolicyObjective
+    from composer_rl.stages.rl import RLStage
+
+_LOG = logging.getLogger(__name__)
+
+FINAL_CHECKPOINT = "checkpoint"
+"""Folder of the trained model and its tokenizer, in the run directory."""
+
+
+class RLSession:
+    """Holds what one call of RLStage.run needs."""
+
+    def __init__(self, stage: RLStage, context: RunContext) -> None:
+        self._stage = stage
+        self._context = context
+        self._components = context.components
+        self._objective: PolicyObjective = context.components["po"]
+
+    def run(self) -> StageResult:
+        """Train from the start or from the newest complete checkpoint."""
+        checkpoint = self._checkpoint_to_resume()
+        with open_policy(self._context) as policy:
+            trainer = self._build_trainer(policy)
+            table = EngagementTable(self._objective.knobs())
+            heldout = self._heldout_callback(trainer, policy)
+            state = ResumableCallback(
+                {
+                    "prompts": self._prompt_source,
+                    "sampler": policy.sampler_state,
+                    "engagement": table,
+                    "heldout": heldout,
+                }
+            )
+            rollouts = RolloutLogCallback(
+                policy.rollout_log, every=self._stage.rollouts_every, rollouts=lambda: trainer.last_rollouts
+            )
+            metrics = MetricsCallback(self._context.trackers, trainer.timings, [table])
+            for callback in (metrics, rollouts, heldout, state):
+                trainer.add_callback(callback)
+            if checkpoint is not None:
+                state.restore(checkpoint)
+                _LOG.info("resuming from %s with a fresh rollout", checkpoint.name)
+            self._context.trackers.phase("")
+            output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            self._save(trainer, policy)
+        rows = table.rows()
+        figures = {
+            **heldout.result(),
+            **engagement_metrics(rows),
+            "time/train_s": float(output.metrics["train_runtime"]),
+            "train/steps": float(trainer.state.global_step),
+            "train/tokens": float(trainer.state.num_input_tokens_seen),
+        }
+        return StageResult(metrics=figures, engagement=[vars(row) for row in rows])
+
+    def _checkpoint_to_resume(self) -> Path | None:
+        if not self._context.resume:
+            return None
+        checkpoint = newest_complete(self._context.run_dir)
+        if checkpoint is None:
+            raise RunDirectoryError(
+                f"resume=true, but {self._context.run_dir} has no complete checkpoint (a run writes one every "
+                "stage.save_every steps); start again in a new folder"
+            )
+        return checkpoint
+
+    def _build_trainer(self, policy: Policy) -> ComposerReplicationTrainer:
+        components, objective = self._components, self._objective
+        runtime, rollout, optimizer = components["runtime"], components["rollout"], components["optim"]
+        functions, weights = self._rewards()
+        device = runtime.torch_device()
+        config = grpo_config(
+            output_dir=self._context.run_dir,
+            objective=objective,
+            optimizer=optimizer,
+            rollout=rollout,
+            plan=objective.batch_plan(
+                num_rows=rollout.prompts_per_rollout * objective.num_generations,
+                micro_batch_size=runtime.micro_batch_size,
+                num_processes=_num_processes(),
+            ),
+            device=device,
+            max_steps=self._context.max_steps or self._stage.max_steps,
+            seed=self._context.seed,
+            reward_weights=weights,
+            gradient_checkpointing=runtime.gradient_checkpointing,
+            save_strategy="steps" if self._stage.save_every else "no",
+            save_steps=self._stage.save_every or 1,
+            save_total_limit=self._stage.keep_checkpoints,
+        )
+        tasks = list(policy.env.tasks("train"))
+        self._prompt_source = PromptSource(tasks, components["curriculum"], seed=self._context.seed)
+        trainer = ComposerReplicationTrainer(
+            model=policy.model,
+            args=config,
+            reward_funcs=functions,
+            # Only paces the loop: the prompt source chooses the tasks of each rollout.
+            train_dataset=Dataset.from_list(
+                [{"prompt": task.prompt} for task in tasks] * -(-rollout.prompts_per_rollout // len(tasks))
+            ),
+            processing_class=policy.tokenizer,
+            optimizers=(optimizer.build(policy.model), None),
+            channels=components["loss"].channels,
+            prompt_source=self._prompt_source,
+            sample_rollouts=policy.sample_for_training,
+            step_metrics=policy.take_stats,
+            batch_rules=BatchRules(
+                skip_zero_variance=objective.skip_zero_variance,
+                dynamic_sampling=objective.dynamic_sampling,
+                dynamic_sampling_max_rounds=objective.dynamic_sampling_max_rounds,
+            ),
+        )
+        _silence_default_callbacks(trainer)
+        return trainer
+
+    def _rewards(self) -> tuple[list[TRLReward], list[float]]:
+        functions, weights = as_trl_functions(self._components["reward"])
+        penalty = self._objective.overlong_penalty
+        if penalty is not None:
+            from composer_rl.rewards.overlong import SoftOverlongPenalty
+
+            budget = self._components["rollout"].max_tokens
+            soft = SoftOverlongPenalty(max_tokens=budget, cache_tokens=penalty.resolve_cache_tokens(budget))
+            functions.append(as_trl(soft))
+            weights.append(penalty.weight)
+        return functions, weights
+
+    def _heldout_callback(self, trainer: ComposerReplicationTrainer, policy: Policy) -> HeldoutCallback:
+        tasks = list(policy.env.tasks("heldout"))[: self._stage.num_heldout]
+        evaluate = HeldoutEvaluator(
+            tasks,
+            sample=policy.sample,
+            seed=self._context.seed,
+            log=policy.rollout_log,
+            reward=None if policy.env.grades else self._components["reward"],
+        )
+        return HeldoutCallback(
+            evaluate, every=self._stage.eval_every, tracker=self._context.trackers, timings=trainer.timings
+        )
+
+    def _save(self, trainer: ComposerReplicationTrainer, policy: Policy) -> None:
+        self._context.trackers.phase("saving the model")
+        folder = self._context.run_dir / FINAL_CHECKPOINT
+        trainer.save_model(str(folder))
+        (folder / "training_args.bin").unlink(missing_ok=True)  # A pickle, which nobody should have to load.
+        policy.tokenizer.save_pretrained(folder)
+
+
+def _num_processes() -> int:
+    """Ranks of a distributed launch (accelerate and torchrun set WORLD_SIZE); 1 without one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _silence_default_callbacks(trainer: Any) -> None:
+    """The trackers show progress; the trainer's own printers would draw over them."""
+    from transformers import PrinterCallback, ProgressCallback
+
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
