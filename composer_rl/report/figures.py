@@ -264,6 +264,7 @@ def _add_interval(figure: go.Figure, run: RunData, rates: Series, num_trials: st
     figure.add_trace(
         go.Scatter(
             name="95% interval",
+            showlegend=not any(trace.name == "95% interval" for trace in figure.data),
             x=[*steps, *reversed(steps)],
             y=[*high, *reversed(low)],
             mode="lines",

@@ -59,8 +59,8 @@ class TrackerSet(Tracker):
             raise RuntimeError("TrackerSet.start was called twice; build a new TrackerSet for each run")
         self._used = True
         info = replace(info, config=redact(info.config))
-        # The console takes the terminal over: it starts last, so that what the others print stays above it.
-        ordered = sorted(self.trackers.items(), key=lambda item: item[0] == "console")
+        # The console comes first: somebody waits at it, and it keeps in order what the others print.
+        ordered = sorted(self.trackers.items(), key=lambda item: item[0] != "console")
         try:
             for name, tracker in ordered:
                 if tracker is not None and self._guard(name, "start", partial(tracker.start, info)):
@@ -81,7 +81,7 @@ class TrackerSet(Tracker):
             self._guard(name, "phase", partial(tracker.phase, text))
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        """Finish every started tracker exactly once, the console first so that the terminal is free again.
+        """Finish every started tracker exactly once, the console last.
 
         A second call does nothing. A tracker that failed earlier is finished too. One that raises does not keep
         the others from finishing; an interrupt that arrives meanwhile is raised after all have had their turn.
@@ -90,7 +90,7 @@ class TrackerSet(Tracker):
         unfinished, self._unfinished = self._unfinished, {}
         self._active = {}
         with contextlib.ExitStack() as stack:  # Runs every callback, last one first, whatever one of them raises.
-            for name, tracker in sorted(unfinished.items(), key=lambda item: item[0] == "console"):
+            for name, tracker in unfinished.items():
                 stack.callback(self._guard, name, "finish", partial(tracker.finish, status, summary))
 
     def _guard(self, name: str, action: str, call: Callable[[], None]) -> bool:

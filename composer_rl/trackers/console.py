@@ -105,7 +105,7 @@ class ConsoleTracker(Tracker):
             self._console.print(f"{text} …", markup=False)
 
     def finish(self, status: str, summary: dict[str, Any]) -> None:
-        """Give the terminal back and print the summary."""
+        """Give the terminal back and print the summary; nothing of a run that could not even start."""
         state, self._state = self._state, None
         live, self._live = self._live, None
         console, self._console = self._console, None
@@ -120,8 +120,9 @@ class ConsoleTracker(Tracker):
                 live.stop()
             finally:
                 self._restore_handlers({id(proxies[0]): sys.stdout, id(proxies[1]): sys.stderr})
-            console.print(LiveBlock(state=state))
-        if self.show_summary:
+            if summary:
+                console.print(LiveBlock(state=state))
+        if self.show_summary and summary:
             console.print(summary_block(state, status, summary, self._run_dir))
 
     def _print_line(self, due: bool) -> None:

@@ -67,7 +67,7 @@ def test_every_tracker_gets_every_call(make_info):
     first, second = Recorder(), Recorder()
     trackers = quiet(first=first, second=second, off=None)
     trackers.start(make_info())
-    assert trackers.active == ("first", "second", "jsonl", "console")
+    assert trackers.active == ("console", "first", "second", "jsonl")
     trackers.phase("measuring")
     trackers.log({"reward": 1}, step=3)
     trackers.finish("succeeded", {"metrics": {"a": 1.0}})
