@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from composer_rl.rollouts.base import RolloutStats
 from composer_rl.rollouts.multi_turn import MultiTurnRollout
 from composer_rl.rollouts.sampling import SamplingParams
+from composer_rl.rollouts.trl_rollout import TRLRollout
 from composer_rl.trainer.callbacks.rollout_log import RolloutLog
 from composer_rl.trainer.checkpoint import decode_generator_state, encode_generator_state
 from composer_rl.types import Message, Rollout, Task
@@ -50,7 +50,8 @@ class Policy:
         tokenizer: With a chat template.
         env: Open, with its sandbox.
         rollout_log: Writes to rollouts.jsonl of the run.
-        sampler_state: State of the training sampler.
+        training_rollout: Samples the episodes to train on, from the run's own sampler.
+        sampler_state: State of that sampler.
     """
 
     def __init__(
@@ -61,9 +62,9 @@ class Policy:
         self.tokenizer = tokenizer
         self.env = env
         self._context = context
-        self._training = self._rollout(seed=context.seed + int(os.environ.get("RANK", "0")), sampling=None)
-        self.sampler_state = SamplerState(self._training.sampler)
-        self.stats = RolloutStats()
+        training = self._rollout(seed=context.seed + int(os.environ.get("RANK", "0")), sampling=None)
+        self.training_rollout = TRLRollout(training, env.tasks("train"))
+        self.sampler_state = SamplerState(training.sampler)
         self.rollout_log = RolloutLog(
             context.run_dir / ROLLOUT_FILE,
             prompt_of=self._prompts().__getitem__,
@@ -92,17 +93,10 @@ class Policy:
         evaluation = self._rollout(seed=seed, sampling=EVALUATION_SAMPLING)
         return evaluation.run(model, tasks, num_samples=num_samples, max_turns=max_turns).rollouts
 
-    def sample_for_training(self, model: Any, tasks: Sequence[Task], num_samples: Sequence[int]) -> list[Rollout]:
-        """Episodes to train on, from the run's own sampler; adds to `stats`."""
-        batch = self._training.run(model, tasks, num_samples=num_samples)
-        self.stats.add(batch.stats)
-        return batch.rollouts
-
-    def take_stats(self) -> dict[str, float]:
+    def take_metrics(self) -> dict[str, float]:
         """Timings and counts of the training episodes since the last call."""
-        metrics = self.stats.metrics() if self.stats.num_rollouts else {}
-        self.stats = RolloutStats()
-        return metrics
+        stats = self.training_rollout.take_stats()
+        return stats.metrics() if stats.num_rollouts else {}
 
 
 @contextmanager

@@ -129,8 +129,8 @@ class RLSession:
             optimizers=(optimizer.build(policy.model), None),
             channels=components["loss"].channels,
             prompt_source=self._prompt_source,
-            sample_rollouts=policy.sample_for_training,
-            step_metrics=policy.take_stats,
+            sample_rollouts=policy.training_rollout.for_rows,
+            step_metrics=policy.take_metrics,
             batch_rules=BatchRules(
                 skip_zero_variance=objective.skip_zero_variance,
                 dynamic_sampling=objective.dynamic_sampling,

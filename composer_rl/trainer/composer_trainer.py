@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from trl import GRPOTrainer
-from trl.models import unwrap_model_for_generation
+from trl import GRPOConfig, GRPOTrainer
 
 from composer_rl.trainer import dynamic_sampling as sampling
 from composer_rl.trainer.ratio_metrics import PolicyForward, entropy_mask_metrics, off_policy_metrics, ratio_metrics
@@ -34,7 +31,7 @@ from composer_rl.trainer.zero_variance import (
     skip_rule,
     window_scales,
 )
-from composer_rl.types import Rollout, Task
+from composer_rl.types import Rollout
 
 if TYPE_CHECKING:
     from composer_rl.losses.base import LossChannel
@@ -62,8 +59,8 @@ class ComposerReplicationTrainer(GRPOTrainer):
         *args: Passed to `trl.GRPOTrainer`.
         channels: Loss channels by name, added to the policy term.
         prompt_source: Draws the tasks of each rollout; None leaves the choice to TRL's data loader.
-        sample_rollouts: (model, tasks, samples of each task) -> rollouts, task by task; needs `prompt_source`. None
-            leaves generation to TRL.
+        sample_rollouts: (trainer, rows) -> what TRL wants of a rollout_func, with the list `rollout` of our records;
+            rows are dataset rows already repeated `num_generations` times. None leaves generation to TRL.
         step_metrics: Further figures of the steps since it was last called, merged into each log.
         batch_rules: Skipping and dynamic sampling; the default of this constructor changes nothing in TRL.
         **kwargs: Passed to `trl.GRPOTrainer`.
@@ -72,19 +69,21 @@ class ComposerReplicationTrainer(GRPOTrainer):
         ValueError: for dynamic sampling whose groups do not fit a rank, or with loss terms that need every row.
     """
 
+    args: GRPOConfig
+    model: Any
+    num_generations: int
+
     def __init__(
         self,
         *args: Any,
         channels: dict[str, LossChannel] | None = None,
         prompt_source: PromptSource | None = None,
-        sample_rollouts: Callable[[Any, list[Task], list[int]], list[Rollout]] | None = None,
+        sample_rollouts: Callable[[Any, Sequence[dict[str, Any]]], dict[str, Any]] | None = None,
         step_metrics: Callable[[], dict[str, float]] | None = None,
         batch_rules: BatchRules | None = None,
         **kwargs: Any,
     ) -> None:
         check_trl_hooks()
-        if sample_rollouts is not None and prompt_source is None:
-            raise ValueError("sample_rollouts needs a prompt_source, which knows the tasks")
         self.channels = channels or {}
         self.prompt_source = prompt_source
         self.batch_rules = batch_rules or BatchRules(skip_zero_variance=False)
@@ -98,6 +97,11 @@ class ComposerReplicationTrainer(GRPOTrainer):
             kwargs["rollout_func"] = self._rollout_func
         super().__init__(*args, **kwargs)
         self._selects_rows = self._resolve_row_selection()
+
+    @property
+    def _micro_batches_per_rollout(self) -> int:
+        assert self.args.steps_per_generation is not None, "GRPOConfig fills it in"
+        return self.args.steps_per_generation
 
     # -- which rows are computed ---------------------------------------------------------------------------------
 
@@ -114,7 +118,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         if rules.dynamic_sampling != "off":
             if not rule.allowed:
                 raise ValueError(f"po.dynamic_sampling={rules.dynamic_sampling} cannot be combined with: {rule.reason}")
-            rows_per_rank = self.args.per_device_train_batch_size * self.args.steps_per_generation
+            rows_per_rank = self.args.per_device_train_batch_size * self._micro_batches_per_rollout
             if rows_per_rank % self.num_generations:
                 raise ValueError(
                     f"po.dynamic_sampling needs whole groups on every rank: {rows_per_rank} rows a rank are not "
@@ -128,7 +132,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
     def _prepare_inputs(self, generation_batch: Any) -> Batch:
         if not self.model.training:
             return super()._prepare_inputs(generation_batch)
-        generate_every = self.args.steps_per_generation * self.num_iterations
+        generate_every = self._micro_batches_per_rollout * self.num_iterations
         is_fresh = self._step % generate_every == 0 or self._buffered_inputs is None
         if is_fresh and self.prompt_source is not None:
             generation_batch = self._draw_rows(len(generation_batch))
@@ -152,21 +156,8 @@ class ComposerReplicationTrainer(GRPOTrainer):
         return rows[start : start + num_rows]
 
     def _rollout_func(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
-        """What TRL wants of a rollout function, from our episodes; rows of one task are sampled as one group."""
         assert self._sample_rollouts is not None
-        assert self.prompt_source is not None
-        runs = [(task_id, len(list(rows))) for task_id, rows in groupby(self._rows, key=itemgetter("task_id"))]
-        with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
-            rollouts = self._sample_rollouts(
-                model, [self.prompt_source.task(task_id) for task_id, _ in runs], [count for _, count in runs]
-            )
-        return {
-            "prompt_ids": [rollout.prompt_ids for rollout in rollouts],
-            "completion_ids": [rollout.completion_ids for rollout in rollouts],
-            "logprobs": [rollout.logprobs for rollout in rollouts],
-            "env_mask": [rollout.env_mask for rollout in rollouts],
-            "rollout": rollouts,
-        }
+        return self._sample_rollouts(self, self._rows)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         with self.timings.measure("reward"):
