@@ -44,7 +44,7 @@ def heldout_figure(run: RunData) -> go.Figure | None:
     solved = _get(run, "heldout/solve_rate")
     if solved is None:
         return None
-    figure = _figure("solved", percent=True)
+    figure = _figure("share", percent=True)
     _add_interval(figure, run, solved, "heldout/num_tasks", BLUE)
     _add_line(figure, "solved at the first attempt", solved, BLUE, markers=True)
     if (recovered := _get(run, "heldout/recovery_rate")) is not None:
