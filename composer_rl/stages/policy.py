@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from composer_rl.rollouts.multi_turn import MultiTurnRollout
 from composer_rl.rollouts.sampling import SamplingParams
 from composer_rl.rollouts.trl_rollout import TRLRollout
+from composer_rl.stages.quiet import quiet_libraries
 from composer_rl.trainer.callbacks.rollout_log import RolloutLog
 from composer_rl.trainer.checkpoint import decode_generator_state, encode_generator_state
 from composer_rl.types import Message, Rollout, Task
@@ -103,6 +104,7 @@ class Policy:
 def open_policy(context: RunContext) -> Iterator[Policy]:
     """Start the sandbox, open the environment, load the model; everything is closed at the end."""
     components = context.components
+    quiet_libraries()
     context.trackers.phase("loading the model")
     with components["sandbox"] as sandbox:
         env: Environment = components["env"]

@@ -130,6 +130,7 @@ class RLSession:
             channels=components["loss"].channels,
             prompt_source=self._prompt_source,
             sample_rollouts=policy.training_rollout.for_rows,
+            grades_rollouts=policy.env.grades,
             step_metrics=policy.take_metrics,
             batch_rules=BatchRules(
                 skip_zero_variance=objective.skip_zero_variance,

@@ -61,6 +61,8 @@ class ComposerReplicationTrainer(GRPOTrainer):
         prompt_source: Draws the tasks of each rollout; None leaves the choice to TRL's data loader.
         sample_rollouts: (trainer, rows) -> what TRL wants of a rollout_func, with the list `rollout` of our records;
             rows are dataset rows already repeated `num_generations` times. None leaves generation to TRL.
+        grades_rollouts: Whether the reward of a rollout is a grade of its environment, so that solve rates mean
+            something.
         step_metrics: Further figures of the steps since it was last called, merged into each log.
         batch_rules: Skipping and dynamic sampling; the default of this constructor changes nothing in TRL.
         **kwargs: Passed to `trl.GRPOTrainer`.
@@ -79,6 +81,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         channels: dict[str, LossChannel] | None = None,
         prompt_source: PromptSource | None = None,
         sample_rollouts: Callable[[Any, Sequence[dict[str, Any]]], dict[str, Any]] | None = None,
+        grades_rollouts: bool = True,
         step_metrics: Callable[[], dict[str, float]] | None = None,
         batch_rules: BatchRules | None = None,
         **kwargs: Any,
@@ -90,6 +93,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         self.timings = Timings()
         self.last_rollouts: list[Rollout] = []
         self._sample_rollouts = sample_rollouts
+        self._grades_rollouts = grades_rollouts
         self._step_metrics = step_metrics
         self._rows: Sequence[dict[str, Any]] = ()
         self._row_rewards: torch.Tensor | None = None
@@ -186,7 +190,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         batch = super()._generate_and_score_completions(list(rows))
         rollouts = [row["rollout"] for row in rows if "rollout" in row]
         self.last_rollouts.extend(rollouts)
-        if self.prompt_source is not None and rollouts:
+        if self.prompt_source is not None and self._grades_rollouts and rollouts:
             self.prompt_source.record(self._gather_outcomes(rollouts))
         if self._selects_rows:
             assert self._row_rewards is not None
@@ -254,7 +258,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
         """TRL's log with seconds per part of the step and the figures of the sampled episodes."""
         if self.model.training:
             logs.update(self._part_seconds())
-            if self.last_rollouts:
+            if self._grades_rollouts and self.last_rollouts:
                 logs.update(rollout_metrics(self.last_rollouts))
             if self.prompt_source is not None:
                 logs.update(self.prompt_source.metrics())
@@ -270,6 +274,9 @@ class ComposerReplicationTrainer(GRPOTrainer):
             seconds["time/policy_s"] = step - prepare
             seconds["time/step_s"] = step + seconds.get("time/optimizer_s", 0.0)
         return seconds
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write none: what the run was is in its result.json."""
 
     # -- loss ------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ HOOKS = (
         parameters=("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
         reason="keeps the log-probs that show whether a ratio knob acted",
     ),
+    Hook(method="create_model_card", parameters=("self",), reason="keeps its README out of run folders"),
     Hook(method="_compute_loss", parameters=("self", "model", "inputs"), reason="adds the loss channels"),
     Hook(
         method="training_step",
