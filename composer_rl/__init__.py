@@ -1,3 +1,71 @@
 """Compose, ablate and reproduce reinforcement-learning recipes for coding agents."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from composer_rl.hints.templates import (
+        HINT_TEMPLATES,
+        HintContext,
+        dispatch,
+        hint_json_decode,
+        hint_repeated_failure,
+        hint_runtime_error,
+        hint_tool_not_found,
+        hint_type_error,
+        register,
+    )
+    from composer_rl.po.grpo_config import make_dr_grpo_config, make_po_config
+    from composer_rl.po.presets import PO_OBJECTIVES
+    from composer_rl.trainer.composer_trainer import ComposerReplicationTrainer
+
+_HOMES = {
+    "HINT_TEMPLATES": "composer_rl.hints.templates",
+    "HintContext": "composer_rl.hints.templates",
+    "dispatch": "composer_rl.hints.templates",
+    "hint_json_decode": "composer_rl.hints.templates",
+    "hint_repeated_failure": "composer_rl.hints.templates",
+    "hint_runtime_error": "composer_rl.hints.templates",
+    "hint_tool_not_found": "composer_rl.hints.templates",
+    "hint_type_error": "composer_rl.hints.templates",
+    "register": "composer_rl.hints.templates",
+    "make_dr_grpo_config": "composer_rl.po.grpo_config",
+    "make_po_config": "composer_rl.po.grpo_config",
+    "PO_OBJECTIVES": "composer_rl.po.presets",
+    "ComposerReplicationTrainer": "composer_rl.trainer.composer_trainer",
+}
+"""Module of each public name; it is imported when the name is first touched (PEP 562)."""
+
+__all__ = [  # noqa: RUF022  One group a module.
+    "__version__",
+    "HINT_TEMPLATES",
+    "HintContext",
+    "dispatch",
+    "hint_json_decode",
+    "hint_repeated_failure",
+    "hint_runtime_error",
+    "hint_tool_not_found",
+    "hint_type_error",
+    "register",
+    "make_dr_grpo_config",
+    "make_po_config",
+    "PO_OBJECTIVES",
+    "ComposerReplicationTrainer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'composer_rl' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

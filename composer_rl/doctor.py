@@ -16,7 +16,7 @@ from composer_rl.errors import ComposerError
 from composer_rl.runtime import available_cores
 
 _PACKAGES = ("torch", "transformers", "trl", "accelerate", "datasets", "hydra-core", "omegaconf")
-_OPTIONAL = (("peft", "lora"), ("wandb", "tracking"), ("tensorboard", "tensorboard"), ("trackio", "trackio"))
+_OPTIONAL = (("peft", "lora"), ("wandb", "wandb"), ("tensorboard", "tensorboard"), ("trackio", "trackio"))
 
 
 def examine() -> int:

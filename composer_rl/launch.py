@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -158,17 +159,21 @@ class _Launch:
                 raise ConfigError("rerun takes one result.json or run folder")
             source = Path(again).absolute()
             self.stored = rerun.load_record(source)
-            rerun.register(self.stored, self.flags.overrides, self.known, source=str(source))
+            self._register(str(source))
             return source
         if resume is True and not self.flags.multirun:
             if not isinstance(run_dir, str):
                 raise ConfigError("resume=true needs the folder of the run: hydra.run.dir=<folder>")
             source = Path(run_dir).absolute()
             self.stored = rerun.load_record(source)
-            kept = self.stored["config"].get("rerun")
-            rerun.register(self.stored, self.flags.overrides, self.known, source=kept)
+            self._register(self.stored["config"].get("rerun"))
             return source
         return None
+
+    def _register(self, source: str | None) -> None:
+        rerun.register(self.stored, self.flags.overrides, self.known, source=source)
+        for group in rerun.chosen_groups(self.flags.overrides, self.known):
+            self.stored["choices"].pop(group, None)
 
     def _announce(self, source: Path) -> None:
         changes = rerun.differences(self.stored)
@@ -187,7 +192,8 @@ class _Launch:
         self.outcomes.clear()
         self._refused = None
         try:
-            with hydra_messages():
+            # --info prints through Hydra's own loggers at DEBUG.
+            with nullcontext() if self.flags.info else hydra_messages():
                 hydra.main(config_path=str(paths.conf_dir()), version_base="1.3")(self._task)()
         except Refused as refusal:
             return refusal.reason
@@ -248,10 +254,12 @@ class _Launch:
         hydra = HydraConfig.get()
         in_sweep = hydra.mode == RunMode.MULTIRUN
         choices = {str(key): value for key, value in hydra.runtime.choices.items() if not str(key).startswith("hydra/")}
+        for group, option in self.stored.get("choices", {}).items():
+            choices[group] = choices.get(group) or option
         return Job(
             run_dir=Path(hydra.runtime.output_dir),
             overrides=[str(line) for line in hydra.overrides.task],
-            choices={**self.stored.get("choices", {}), **choices},
+            choices=choices,
             sweep=Path(str(hydra.sweep.dir)).name if in_sweep else None,
             job_num=int(hydra.job.num) if in_sweep else None,
             command=[*self.program.split(), *self.words],

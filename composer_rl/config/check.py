@@ -11,7 +11,7 @@ import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin, is_typeddict
 
 from composer_rl.config.hints import describe, is_sequence, kind_of, options_of_union, signature_of
 from composer_rl.config.locate import locate
@@ -40,7 +40,7 @@ def plan(value: Any, hint: Any, *, path: str, trusted: Sequence[str] = ()) -> No
     origin = get_origin(hint) or hint
     if origin is Literal:
         return _plan_literal(value, hint, path)
-    if inspect.isclass(origin):
+    if inspect.isclass(origin) and not is_typeddict(origin):
         return _plan_class(value, hint, origin, path, trusted)
     if origin is Callable:
         return _plan_callable(value, hint, path, trusted)

@@ -63,22 +63,23 @@ def _hints_of(target: Callable[..., Any], path: str) -> dict[str, Any]:
             return typing.get_type_hints(source, localns=local_names, include_extras=False)
         except NameError as error:
             name = error.name
-            found = _type_checking_import(target, name) if name and name not in local_names else None
-            if found is None or name is None:
-                raise ConfigError(
-                    f"{path}: {getattr(target, '__qualname__', target)} uses the type {name!r} for a setting, "
-                    f"but its module does not import it at run time"
-                ) from error
-            local_names[name] = found
+            if name is None or name in local_names:
+                raise ConfigError(f"{path}: the types of {target!r} cannot be read: {error}") from error
+            local_names[name] = _type_checking_import(target, name, path)
 
 
-def _type_checking_import(target: Callable[..., Any], name: str | None) -> Any:
-    """What `if TYPE_CHECKING: from composer_rl.x.base import Name` binds, for composer_rl's own modules only."""
+def _type_checking_import(target: Callable[..., Any], name: str, path: str) -> Any:
+    """What `if TYPE_CHECKING: from composer_rl.x.base import Name` binds.
+
+    In a user's package, where such an import may be heavy, the name stands for any type.
+    """
     classes = inspect.getmro(target) if inspect.isclass(target) else (target,)
-    for owner in classes:
-        module = sys.modules.get(getattr(owner, "__module__", ""))
-        filename = getattr(module, "__file__", None)
-        if filename is None or not str(getattr(module, "__name__", "")).startswith("composer_rl."):
+    modules = [getattr(owner, "__module__", "") for owner in classes]
+    if not modules[0].startswith("composer_rl."):
+        return Any
+    for module in modules:
+        filename = getattr(sys.modules.get(module), "__file__", None)
+        if filename is None or not module.startswith("composer_rl."):
             continue
         for node in ast.walk(ast.parse(Path(filename).read_text(encoding="utf-8"))):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("composer_rl."):
@@ -86,7 +87,7 @@ def _type_checking_import(target: Callable[..., Any], name: str | None) -> Any:
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
                     return getattr(importlib.import_module(str(node.module)), alias.name)
-    return None
+    raise ConfigError(f"{path}: {modules[0]} uses the type {name!r} for a setting, but does not import it at run time")
 
 
 def options_of_union(hint: Any) -> tuple[Any, ...]:

@@ -97,13 +97,18 @@ def _attribute(module: ModuleType, names: Sequence[str], path: str, target: str)
     for name in names:
         if not hasattr(found, name):
             where = getattr(found, "__name__", str(found))
-            known = [key for key, value in vars(found).items() if not key.startswith("_") and inspect.isclass(value)]
+            known = [key for key, value in vars(found).items() if _is_own_class(key, value, target)]
             if hasattr(found, "__path__"):
                 known += [module_info.name for module_info in pkgutil.iter_modules(found.__path__)]
             hint = did_you_mean(name, known, what="it has")
             raise ConfigError(f"{path}._target_ {target}: {where} has no {name}{hint}")
         found = getattr(found, name)
     return found
+
+
+def _is_own_class(name: str, value: Any, target: str) -> bool:
+    own = inspect.isclass(value) and value.__module__.partition(".")[0] == target.partition(".")[0]
+    return own and not name.startswith("_")
 
 
 def _check_buildable(found: Any, target: str, path: str, trusted: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ def load_record(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is not valid JSON: {error}") from error
     if not isinstance(record, dict) or not isinstance(record.get("config"), dict):
         raise ConfigError(f"{file} is no result.json of a run: it has no config")
+    record.setdefault("choices", {})
     _check_major("schema_version", record.get("schema_version"), SCHEMA_VERSION, file)
     stored = record.get("package_versions", {})
     _check_major("composer_rl version", stored.get("composer_rl"), package_versions()["composer_rl"], file)
@@ -73,14 +74,10 @@ def redacted_keys(config: Any, prefix: str = "") -> list[str]:
     return [prefix] if isinstance(config, str) and REDACTED in config else []
 
 
-def chosen_groups(overrides: Sequence[str], known: Catalog) -> list[tuple[str, str]]:
-    """`(group, option)` for each override that chooses an option of a top-level config group."""
-    chosen: list[tuple[str, str]] = []
-    for override in overrides:
-        key, equals, option = override.partition("=")
-        if equals and key in known.options and "/" not in key:
-            chosen.append((key, option))
-    return chosen
+def chosen_groups(overrides: Sequence[str], known: Catalog) -> list[str]:
+    """Top-level config groups that the overrides choose an option of (`po=dapo`) or leave out (`~po`)."""
+    keys = [override.partition("=")[0].removeprefix("~") for override in overrides]
+    return [key for key in keys if key in known.options and "/" not in key]
 
 
 def register(record: dict[str, Any], overrides: Sequence[str], known: Catalog, *, source: str | None) -> None:
@@ -92,21 +89,19 @@ def register(record: dict[str, Any], overrides: Sequence[str], known: Catalog, *
     from hydra.core.config_store import ConfigStore
     from omegaconf import OmegaConf
 
-    config = _escaped({**record["config"], "rerun": source, "resume": False})
-    defaults: list[Any] = ["_self_"]
-    for group, _ in chosen_groups(overrides, known):
-        config.pop(group, None)
-        defaults.append({group: None})
     shipped = OmegaConf.to_container(OmegaConf.load(conf_dir() / "config.yaml"), resolve=False)
     assert isinstance(shipped, dict)
-    defaults += [entry for entry in shipped["defaults"] if _is_hydra_entry(entry)]
+    entries = [entry for entry in shipped["defaults"] if isinstance(entry, dict)]
+    groups = {key: None for entry in entries for key in entry if not str(key).startswith("override ")}
+    config = _escaped({**record["config"], "rerun": source, "resume": False})
+    for group in chosen_groups(overrides, known):
+        config.pop(group, None)
+        groups.setdefault(group, None)
+    defaults: list[Any] = ["_self_", *({group: None} for group in groups)]
+    defaults += [entry for entry in entries if any("hydra/" in str(key) for key in entry)]
     config["defaults"] = defaults
     config["hydra"] = shipped["hydra"]
     ConfigStore.instance().store(name=CONFIG_NAME, node=config)
-
-
-def _is_hydra_entry(entry: Any) -> bool:
-    return isinstance(entry, dict) and any("hydra/" in str(key) for key in entry)
 
 
 def _escaped(value: Any) -> Any:

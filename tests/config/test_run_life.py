@@ -97,14 +97,18 @@ def test_interrupted(spawn: Spawn, results: Results, workplace: Path, number: in
 
 
 def test_ctrl_c_ends_a_whole_sweep(spawn: Spawn, results: Results, workplace: Path) -> None:
-    process = spawn("-m", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}", "stage.ending=wait", "seed=1,2")
+    process = spawn(
+        "-m", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}", "stage.ending=wait", "seed=1,2"
+    )
     wait_for(workplace / "sweep" / "0" / "waiting", process)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     assert [result["status"] for result in results()] == ["interrupted"]
 
 
-def test_killed_run_leaves_running_and_can_be_resumed(spawn: Spawn, train: Train, results: Results, workplace: Path) -> None:
+def test_killed_run_leaves_running_and_can_be_resumed(
+    spawn: Spawn, train: Train, results: Results, workplace: Path
+) -> None:
     process = spawn("stage.ending=wait", "hydra.run.dir=run")
     wait_for(workplace / "run" / "waiting", process)
     process.kill()

@@ -1,0 +1,33 @@
+"""Rules for the whole suite."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+NO_SKIPS = "COMPOSER_RL_NO_SKIPS"
+"""Set to 1 where every outside program is installed (.ci/run): a test that skips because it needs one fails."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests marked `gpu` where torch sees no GPU."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no GPU here")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Turn a skip for a missing program ("needs ...") into a failure when COMPOSER_RL_NO_SKIPS=1."""
+    report = yield
+    if report.skipped and os.environ.get(NO_SKIPS) == "1" and isinstance(report.longrepr, tuple):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if reason.startswith("needs "):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped, which {NO_SKIPS}=1 forbids: {reason}"
+    return report
