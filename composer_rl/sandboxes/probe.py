@@ -67,6 +67,7 @@ _FORBIDDEN = (
     "read the training process's environment",
     "write this user's files",
     "read this user's files",
+    "leave files in folders that everybody may write to",
     "start processes",
 )
 
@@ -79,10 +80,15 @@ class Probe:
 
     def __enter__(self) -> Probe:
         self._folder = tempfile.TemporaryDirectory(prefix="composer-rl-probe-")
+        os.chmod(self._folder.name, 0o711)
         self._secret = os.path.join(self._folder.name, "secret")
         with open(self._secret, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(8))
         os.chmod(self._secret, 0o600)
+        shared = os.path.join(self._folder.name, "shared")
+        os.mkdir(shared)
+        os.chmod(shared, 0o777)  # stands for /tmp and its like
+        self._left = os.path.join(shared, "left")
         return self
 
     def __exit__(
@@ -102,6 +108,7 @@ class Probe:
             Call(function="reads", args=(f"/proc/{pid}/environ",)),
             Call(function="writes", args=(self._secret,)),
             Call(function="reads", args=(self._secret,)),
+            Call(function="writes", args=(self._left,)),
         ]
         if self.limits.max_processes == 0:
             calls.append(Call(function="forks"))

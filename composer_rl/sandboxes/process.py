@@ -147,11 +147,12 @@ class ProcessSandbox(Sandbox):
 
     def _open_first(self) -> TemplateWorker:
         """The first worker, in the strongest mode that starts and withstands the probe."""
+        if self.isolation == "none":
+            return self._open_weak("none", "isolation=none was asked for")
         modes = _STRICT_MODES if self.isolation == "auto" else (self.isolation,)
-        missing = []
+        missing: list[str] = []
+        leaky: list[str] = []
         for mode in modes:
-            if mode == "none":
-                break
             try:
                 worker, leaks = self._try(mode)
             except NotAvailableError as error:
@@ -160,20 +161,26 @@ class ProcessSandbox(Sandbox):
             if not leaks:
                 return worker
             worker.kill()
+            leaky.append(mode)
             missing.append(f"{mode}: candidate code could {', '.join(leaks)}")
+        reasons = "; ".join(missing)
         if not self.allow_weak:
             raise SandboxError(
-                f"this machine cannot isolate model-written code ({'; '.join(missing)}); set "
-                "sandbox.allow_weak=true to run it with resource limits only"
+                f"this machine cannot isolate model-written code ({reasons}); set sandbox.allow_weak=true to run it "
+                "with whatever limits there are"
             )
+        return self._open_weak(leaky[0] if leaky else "none", reasons)
+
+    def _open_weak(self, mode: str, reasons: str) -> TemplateWorker:
+        """The best that is left when nothing isolates; warns every time."""
         try:
-            worker, leaks = self._try("none")
+            worker, leaks = self._try(mode)
         except NotAvailableError as error:
-            raise SandboxError(f"the sandbox does not work even without isolation: {error}") from error
+            raise SandboxError(f"the sandbox does not work even without isolation: {error}; {reasons}") from error
         _LOG.warning(
-            "sandbox.allow_weak=true: model-written code runs as this user, NOT isolated; it could %s (%s)",
+            "sandbox.allow_weak=true: model-written code is NOT isolated from this machine; it can %s (%s)",
             ", ".join(leaks) or "do what the probe does not look for",
-            "; ".join(missing) or "isolation=none was asked for",
+            reasons,
         )
         return worker
 

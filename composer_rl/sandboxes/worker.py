@@ -19,7 +19,7 @@ from composer_rl.sandboxes.template import cleanup, frames
 
 _BOOTSTRAP = Path(__file__).parent / "template" / "bootstrap.py"
 _START_TIMEOUT_S = 30.0
-_END_TIMEOUT_S = 3.0
+_END_TIMEOUT_S = 1.0
 _STDERR_CHARS = 500
 _PASSED_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # an interpreter may need them to load libpython
 

@@ -63,7 +63,7 @@ def _read_settings(connection: socket.socket) -> dict[str, Any]:
 def main() -> None:
     """Serve until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.umask(0o077)
+    os.umask(0o022)
     _install_package()
     connection = _connect(int(sys.argv[1]))
     settings = _read_settings(connection)

@@ -37,29 +37,27 @@ class Isolation:
     separate_pids: bool = False
     """Whether every child has a pid namespace, so that its end is the end of all it started."""
     _landlock: int | None = field(default=None, init=False)
-    _num_jobs: int = field(default=0, init=False)
     _folder: str = field(default="", init=False)
 
     def prepare(self) -> str:
         """Set up the template; returns what is in force, in words. OSError names what is missing."""
+        self._folder = os.path.join(self.scratch_root, "scratch")
+        os.mkdir(self._folder, 0o700)
         if os.geteuid() == 0:
             os.chmod(self.scratch_root, 0o711)
+            os.chown(self._folder, self.uid, self.uid)
         return "seccomp" if seccomp.supported() else "resource limits only"
 
     def before_fork(self) -> None:
         """Called in the template right before it forks a child."""
-        self._num_jobs += 1
-        self._folder = os.path.join(self.scratch_root, str(self._num_jobs))
-        os.mkdir(self._folder, 0o700)
-        if os.geteuid() == 0:
-            os.chown(self._folder, self.uid, self.uid)
 
     def after_fork(self) -> None:
         """Called in the template right after it forked a child."""
 
     def after_job(self) -> None:
         """Called in the template when the child is reaped."""
-        cleanup.remove_tree(self._folder)
+        os.chmod(self._folder, 0o700)
+        cleanup.empty_folder(self._folder)
 
     def discard(self) -> None:
         """Called in the template when its parent is gone: leave no file behind."""
@@ -96,7 +94,7 @@ class Isolation:
         os.setuid(self.uid)
 
     def _rules(self) -> list[tuple[str, int]]:
-        rules = [(self.scratch_root, landlock.SCRATCH), (library.LOADER_CACHE, landlock.READ)]
+        rules = [(self._folder, landlock.SCRATCH), (library.LOADER_CACHE, landlock.READ)]
         rules += [(path, landlock.DEVICE) for path in library.DEVICES]
         for folder in library.folders():
             rules.append((folder, landlock.LIST))
@@ -173,10 +171,12 @@ class SetuidIsolation(Isolation):
         _prefer_for_oom()
         if landlock.version() > 0:
             self._landlock = landlock.ruleset(self._rules())
+        in_force = f"uid {self.uid}, {'Landlock, ' if self._landlock is not None else ''}seccomp"
         if not _readable_by_all(library.standard_library()):
             for module in _PRELOADED_WHERE_UNREADABLE:
                 __import__(module)
-        return f"uid {self.uid}, {'Landlock, ' if self._landlock is not None else ''}seccomp"
+            in_force += f"; only common modules, as no other user can read {library.standard_library()}"
+        return in_force
 
     def drop_privileges(self) -> None:
         self._become_user()
@@ -193,6 +193,7 @@ class LandlockIsolation(Isolation):
         _need_seccomp()
         if os.geteuid() == 0:
             raise PermissionError("running as root: root is not confined by Landlock and seccomp alone")
+        super().prepare()
         _prefer_for_oom()
         self._landlock = landlock.ruleset(self._rules())
         return f"Landlock version {landlock.version()}, seccomp, same user"
