@@ -29,9 +29,8 @@ BLUE, ORANGE, GREEN, PURPLE, RED, GREY, GOLD, TEAL = (
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, RED, GOLD, TEAL, GREY)
 KIND_COLORS = dict(zip(ERROR_KINDS, (BLUE, PURPLE, ORANGE, RED, GREY, TEAL), strict=True))
 """One colour an error kind, in the figures and on the badges."""
-_PARTS = {"rollout": BLUE, "grade": TEAL, "policy": ORANGE, "optimizer": GREEN, "eval": PURPLE}
-_NOT_PARTS = frozenset({"time/step_s", "time/trl_step_s", "time/train_s", "time/training_step_s"})
-"""Timings that contain others."""
+_PARTS = {"rollout": BLUE, "grade": TEAL, "reward": GOLD, "policy": ORANGE, "optimizer": GREEN, "eval": PURPLE}
+"""Parts of a step that do not overlap; other timings are parts of these or contain them."""
 _PERCENT = ".2~%"
 """d3 format: two significant digits, no trailing zeros (0.5%, 60%)."""
 _MAX_POINTS = 1500
@@ -52,6 +51,21 @@ def heldout_figure(run: RunData) -> go.Figure | None:
         _add_line(figure, "errors repaired on the second turn", recovered, ORANGE, markers=True, dash="dot")
     figure.update_yaxes(range=[0, 1])
     return figure
+
+
+def heldout_reward_figure(run: RunData) -> go.Figure | None:
+    """Mean reward on held-out prompts, for data that nothing grades as solved or not."""
+    figure = _simple(run, "reward", {"heldout/reward": ("mean reward", BLUE)})
+    if figure is not None:
+        figure.update_traces(mode="lines+markers")
+    return figure
+
+
+def loss_figure(run: RunData) -> go.Figure | None:
+    """Training and held-out loss of a run without rewards (on-policy, a policy loss stays near 0 and says nothing)."""
+    if "reward" in run.series:
+        return None
+    return _simple(run, "loss", {"loss": ("training", BLUE), "heldout/loss": ("held out", ORANGE)})
 
 
 def reward_figure(run: RunData) -> go.Figure | None:
@@ -140,14 +154,14 @@ def timing_figure(run: RunData) -> go.Figure | None:
     steps = sorted({step for _, series in parts for step in series.steps})
     size = -(-len(steps) // _MAX_BARS)
     bins = [steps[start : start + size] for start in range(0, len(steps), size)]
-    for index, (name, series) in enumerate(parts):
+    for name, series in parts:
         logged = dict(zip(series.steps, series.values, strict=True))
         figure.add_trace(
             go.Bar(
-                name=_label(name),
+                name=name,
                 x=[chunk[len(chunk) // 2] for chunk in bins],
                 y=[sum(logged.get(step, 0.0) for step in chunk) / len(chunk) for chunk in bins],
-                marker={"color": _PARTS.get(name, PALETTE[index % len(PALETTE)]), "line": {"width": 0}},
+                marker={"color": _PARTS[name], "line": {"width": 0}},
                 hovertemplate="%{y:.3g} s",
             )
         )
@@ -156,14 +170,9 @@ def timing_figure(run: RunData) -> go.Figure | None:
 
 
 def timing_parts(run: RunData) -> list[tuple[str, Series]]:
-    """Seconds per step of each part that was timed (`rollout`, `grade`, ...), the known ones in order of a step."""
-    found = {
-        name.removeprefix("time/").removesuffix("_s"): series
-        for name, series in run.series.items()
-        if name.startswith("time/") and name.endswith("_s") and name not in _NOT_PARTS
-    }
-    ordered = [name for name in _PARTS if name in found] + sorted(found.keys() - _PARTS.keys())
-    return [(name, found[name]) for name in ordered]
+    """Seconds per step of each part that was timed (`rollout`, `grade`, ...), in the order of a step."""
+    found = ((name, _get(run, f"time/{name}_s")) for name in _PARTS)
+    return [(name, series) for name, series in found if series is not None]
 
 
 def running_mean(series: Series, window: int | None = None) -> Series:

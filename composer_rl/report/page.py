@@ -140,6 +140,10 @@ def _tiles(run: RunData) -> list[dict[str, str]]:
         tile = _rate_tile(run, *rate)
         if tile is not None:
             tiles.append(tile)
+    heldout = run.series.get("heldout/reward")
+    if heldout is not None and len(heldout) > 1:
+        first, last = heldout.ends(1)
+        tiles.append({"label": "Held-out reward", "before": f"{first:.2f}", "value": f"{last:.2f}", "note": "mean"})
     reward = run.series.get("reward")
     if reward is not None and len(reward):
         first, last = reward.ends(_END)
@@ -195,9 +199,12 @@ def _interval(rate: float, num: float) -> str:
 
 
 def _timing_rows(run: RunData) -> list[dict[str, Any]]:
-    """Seconds in all, a step and as a share, by part."""
+    """Seconds in all, a step and as a share of the run, by part; what no part was timed for comes last."""
     totals = {name: math.fsum(series.values) for name, series in timing_parts(run)}
-    whole = math.fsum(totals.values())
+    timed = math.fsum(totals.values())
+    whole = max(timed, run.duration_s or 0.0)
+    if totals and whole > timed:
+        totals["everything else"] = whole - timed
     num_steps = max(run.last_step, 1)
     return [
         {"name": name, "total_s": total, "step_s": total / num_steps, "share": total / whole if whole > 0 else 0.0}

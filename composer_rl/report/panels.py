@@ -13,7 +13,9 @@ from composer_rl.report.figures import (
     errors_figure,
     gradient_figure,
     heldout_figure,
+    heldout_reward_figure,
     length_figure,
+    loss_figure,
     reward_figure,
     timing_figure,
     zero_variance_figure,
@@ -55,6 +57,20 @@ def _plans() -> tuple[_Plan, ...]:
             caption="First-attempt solve rate, and the share of first-attempt errors repaired on the second turn, with "
             "95% Wilson intervals. No hints.",
             build=heldout_figure,
+            wide=True,
+        ),
+        _Plan(
+            name="heldout-reward",
+            title="Held-out prompts",
+            caption="Mean reward of one sampled answer a prompt.",
+            build=heldout_reward_figure,
+            wide=True,
+        ),
+        _Plan(
+            name="loss",
+            title="Loss",
+            caption="Mean loss of a step's tokens in nats.",
+            build=loss_figure,
             wide=True,
         ),
         _Plan(

@@ -21,6 +21,7 @@ def _default_columns() -> dict[str, str]:
     return {
         "reward": "reward",
         "held-out solved": "heldout/solve_rate",
+        "held-out reward": "heldout/reward",
         "entropy": "entropy",
         "clipped": "clip_ratio/region_mean",
         "tokens/s": "tokens_per_s",

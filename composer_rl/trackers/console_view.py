@@ -45,7 +45,6 @@ class ProgressState:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
-        self._marks.append((self.started, self.step))
 
     def update(self, metrics: dict[str, float], step: int) -> None:
         """Take new figures; a step number ahead of the last one moves the bar."""
@@ -55,9 +54,11 @@ class ProgressState:
         lead = next(iter(self.columns.values()), "")
         if lead in metrics:
             self.history.append(metrics[lead])
-        if step > self.step:
-            self.step = step
-            self._marks.append((self.clock(), step))
+        if (
+            step > self.step or not self._marks
+        ):  # The first mark is no earlier than the first figures: loading is no pace.
+            self.step = max(step, self.step)
+            self._marks.append((self.clock(), self.step))
 
     @property
     def elapsed_s(self) -> float:
@@ -67,9 +68,9 @@ class ProgressState:
     @property
     def left_s(self) -> float | None:
         """Seconds that the remaining steps take at the recent pace; None before there is one."""
-        (t0, s0), (t1, s1) = self._marks[0], self._marks[-1]
-        if not self.total_steps or s1 <= s0:
+        if not self.total_steps or len(self._marks) < 2:
             return None
+        (t0, s0), (t1, s1) = self._marks[0], self._marks[-1]
         pace_s = (t1 - t0) / (s1 - s0)
         return max(0.0, (self.total_steps - s1) * pace_s - (self.clock() - t1))
 

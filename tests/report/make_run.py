@@ -112,6 +112,8 @@ def metrics_line(rng: random.Random, step: int, skill: float, time_s: float) -> 
         "rollout/num_turns": 3 - 2 * skill,
         **{f"errors/{kind}": (1 - skill) * weight for kind, weight in weights.items()},
         "time/rollout_s": rollout_s,
+        "time/generate_s": 0.9 * rollout_s,
+        "time/render_s": 0.1 * rollout_s,
         "time/grade_s": grade_s,
         "time/policy_s": policy_s,
         "time/optimizer_s": optimizer_s,

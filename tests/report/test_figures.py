@@ -63,7 +63,18 @@ def test_clipping_falls_back_to_the_region(tmp_path):
     assert [trace.name for trace in figures.clipping_figure(load_run(tmp_path)).data] == ["clipped"]
 
 
-def test_timings_leave_out_what_contains_others(run, panels):
+def test_prompts_of_ones_own_show_their_held_out_reward(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "heldout/reward": 0.1}\n{"step": 5, "heldout/reward": 0.4}\n')
+    assert [panel.name for panel in run_panels(load_run(tmp_path))] == ["heldout-reward"]
+
+
+def test_a_run_without_rewards_shows_its_loss(run, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.0}\n')
+    assert [panel.name for panel in run_panels(load_run(tmp_path))] == ["loss"]
+    assert figures.loss_figure(run) is None
+
+
+def test_timings_leave_out_what_overlaps(run, panels):
     assert [name for name, _ in figures.timing_parts(run)] == ["rollout", "grade", "policy", "optimizer", "eval"]
     rollout = trace(panels["time"], "rollout")
     assert len(rollout.x) == 30  # 60 steps in bars of two.

@@ -73,6 +73,7 @@ def test_a_finished_run(tmp_path):
         "po.epsilon clip_ratio/low_mean 0 never engaged clip_ratio/low_mean stayed at 0",
         "po.dynamic_sampling dynamic_sampling/rounds – not measured",
         "po.num_generations 8",
+        "everything else",
         "max_steps null",
         "trl 1.16.0",
     ):
