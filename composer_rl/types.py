@@ -51,6 +51,18 @@ class ToolError:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool as backends see it that call tools by name and arguments instead of reading an answer as text."""
+
+    name: str
+    """A Python identifier without a leading underscore."""
+    description: str
+    """What the tool does, one sentence."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    """Description of each argument by its name; all are optional strings."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepResult:
     """The environment's answer to one assistant turn."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from composer_rl.types import Split, StepResult, Task
+from composer_rl.types import Split, StepResult, Task, ToolSpec
 
 if TYPE_CHECKING:
     from composer_rl.sandboxes.base import Sandbox
@@ -33,6 +33,11 @@ class Environment(ABC):
     def grades(self) -> bool:
         """Whether StepResult.reward is a grade; False where the reward group alone scores answers."""
         return True
+
+    @property
+    def tool_specs(self) -> Sequence[ToolSpec]:
+        """The tools that answers may call; empty where an answer is no tool call. Read by rollout.backend=trl|vllm."""
+        return ()
 
     @abstractmethod
     def open(self, sandbox: Sandbox) -> None:

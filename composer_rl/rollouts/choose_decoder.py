@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Any, Literal
 
 import torch
@@ -22,6 +23,8 @@ TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 HALF_TOLERANCE = 0.1
 """Largest difference of two logits that may come from rounding, relative to the largest logit."""
 
+_chosen: weakref.WeakKeyDictionary[Any, DecoderKind] = weakref.WeakKeyDictionary()
+
 
 def new_decoder(model: Any, kind: DecoderKind) -> Decoder:
     """A decoder without state. `model` may be wrapped by peft and is in eval mode."""
@@ -30,13 +33,20 @@ def new_decoder(model: Any, kind: DecoderKind) -> Decoder:
     return shared_prefix.SharedPrefixDecoder(_bare(model))
 
 
-@torch.no_grad()
 def choose_decoder(model: Any) -> DecoderKind:
     """`shared_prefix` where the architecture is known and the logits agree with the model's forward.
 
     A model that should agree and does not (patched layers, an attention hook) is sampled through its own forward,
-    with a warning. Raises RolloutError for adapters that prepend virtual tokens, whose cache neither way tracks.
+    with a warning. The answer is kept for the life of the model. Raises RolloutError for adapters that prepend
+    virtual tokens, whose cache neither way tracks, and for logits that are not finite.
     """
+    if model not in _chosen:
+        _chosen[model] = _choose(model)
+    return _chosen[model]
+
+
+@torch.no_grad()
+def _choose(model: Any) -> DecoderKind:
     peft_config = getattr(model, "peft_config", None) or {}
     if any(getattr(config, "is_prompt_learning", False) for config in peft_config.values()):
         raise RolloutError(

@@ -7,7 +7,6 @@ global one, nor on when other rows finish.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -213,7 +212,6 @@ class BatchedSampler:
         self._seed = seed
         self._kind = decoder
         self._compact_share = compact_share
-        self._kinds: weakref.WeakKeyDictionary[Any, DecoderKind] = weakref.WeakKeyDictionary()
         self._generator: torch.Generator | None = None
 
     @contextmanager
@@ -224,7 +222,7 @@ class BatchedSampler:
         try:
             with torch.no_grad():
                 yield SamplingSession(
-                    new_decoder(model, self._decoder_for(model)),
+                    new_decoder(model, self._kind or choose_decoder(model)),
                     params=self.params,
                     stop_ids=self.stop_ids,
                     generator=self._generator_on(model.get_input_embeddings().weight.device),
@@ -271,13 +269,6 @@ class BatchedSampler:
         if state["generator"] is not None:
             self._generator = torch.Generator(device=state["device"])
             self._generator.set_state(state["generator"])
-
-    def _decoder_for(self, model: Any) -> DecoderKind:
-        if self._kind is not None:
-            return self._kind
-        if model not in self._kinds:
-            self._kinds[model] = choose_decoder(model)
-        return self._kinds[model]
 
     def _generator_on(self, device: torch.device) -> torch.Generator:
         if self._generator is None or self._generator.device.type != device.type:
