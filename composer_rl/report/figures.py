@@ -225,7 +225,7 @@ def _figure(y_title: str, *, percent: bool = False) -> go.Figure:
         hovermode="x unified",
     )
     figure.update_xaxes(title={"text": "optimizer step", "standoff": 8}, zeroline=False)
-    figure.update_yaxes(title={"text": y_title, "standoff": 8}, zeroline=False)
+    figure.update_yaxes(title={"text": y_title, "standoff": 8}, zeroline=False, exponentformat="e")
     if percent:
         figure.update_yaxes(tickformat=_PERCENT)
     return figure
