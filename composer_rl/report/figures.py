@@ -125,6 +125,7 @@ def length_figure(run: RunData) -> go.Figure | None:
             yaxis2={
                 "overlaying": "y",
                 "side": "right",
+                "tickmode": "auto",
                 "tickformat": _PERCENT,
                 "rangemode": "tozero",
                 "showgrid": False,
