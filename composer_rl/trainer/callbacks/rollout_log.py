@@ -34,7 +34,7 @@ class RolloutLog:
         chosen = [rollout for pair in zip(failed, solved, strict=False) for rollout in pair] or failed or solved
         with open(self._path, "ab") as stream:
             for rollout in chosen[: self._per_step]:
-                stream.write(orjson.dumps(self._record(rollout, step, split)) + b"\n")
+                stream.write(orjson.dumps(_encodable(self._record(rollout, step, split))) + b"\n")
 
     def _record(self, rollout: Rollout, step: int, split: Split) -> dict[str, Any]:
         return {
@@ -56,6 +56,17 @@ class RolloutLog:
                 for turn in rollout.turns
             ],
         }
+
+
+def _encodable(value: Any) -> Any:
+    """The value with every half of a surrogate pair replaced: model-written JSON can name one, UTF-8 cannot."""
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    return value
 
 
 class RolloutLogCallback(TrainerCallback):

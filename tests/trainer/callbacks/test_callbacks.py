@@ -148,6 +148,14 @@ def test_rollouts_are_logged_as_json_lines(tmp_path: Path) -> None:
     assert {record["step"] for record in records} == {2}
 
 
+def test_text_that_utf8_cannot_hold_is_logged_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    broken = rollout("a", 0.0)
+    broken.turns[0].text = "\ud800 name"
+    RolloutLog(path, prompt_of=lambda task_id: [], per_step=1).write([broken], step=0, split="train")
+    assert json.loads(path.read_text())["turns"][0]["text"] == "? name"
+
+
 def test_rollout_metrics_by_hand() -> None:
     rollouts = [rollout("a", 1.0), rollout("b", 0.0, 1.0), rollout("c", 0.0, 0.5, 0.0, kind="json_decode")]
     assert rollout_metrics([]) == {}
