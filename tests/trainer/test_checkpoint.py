@@ -6,7 +6,13 @@ from pathlib import Path
 
 import torch
 
-from composer_rl.trainer.checkpoint import decode_generator_state, encode_generator_state, newest_complete, read_state, write_state
+from composer_rl.trainer.checkpoint import (
+    decode_generator_state,
+    encode_generator_state,
+    newest_complete,
+    read_state,
+    write_state,
+)
 
 
 def test_the_newest_complete_checkpoint_wins(tmp_path: Path) -> None:
