@@ -20,8 +20,10 @@ from typing import Any, NoReturn
 import composer_rl
 from composer_rl.config import paths, rerun, resolvers
 from composer_rl.config.helptext import help_text
+from composer_rl.config.record import write_atomically
 from composer_rl.config.redact import redact, redact_text
 from composer_rl.config.rundir import RESULT_NAME, remove_if_empty
+from composer_rl.config.settings import RunSettings
 from composer_rl.config.suggest import nearest
 from composer_rl.config.translate import translate, unknown_key
 from composer_rl.errors import ComposerError, ConfigError
@@ -119,12 +121,13 @@ class _Launch:
     stored: dict[str, Any] = field(default_factory=dict)
     """The record that is repeated or resumed; empty for a new run."""
     _refused: ConfigError | None = None
+    _job_failed: bool = False
 
     def run(self) -> int:
         resolvers.register()
         overrides = self._with_groups_left_out(self.flags.overrides)
         if not self.flags.shell_completion and (source := self._stored_run()) is not None:
-            overrides = [line for line in overrides if not line.startswith("rerun=")]
+            overrides = [line for line in overrides if not line.lstrip("+").startswith("rerun=")]
             self.flags.config_name = rerun.CONFIG_NAME
             self._announce(source)
         while True:
@@ -198,6 +201,7 @@ class _Launch:
         except Refused as refusal:
             return refusal.reason
         except JobFailedError:
+            self._job_failed = True
             return None
         except Exception as error:  # noqa: BLE001  Hydra, its plugins and its parsers raise whatever they like.
             return error
@@ -215,11 +219,15 @@ class _Launch:
     def _task(self, config: Any) -> float | None:
         """What Hydra calls for each job."""
         job = self._job()
+        if job.sweep is not None:
+            _redact_file(job.run_dir.parent / "multirun.yaml")
         groups = self.known.top_groups
         outcome: Outcome
         try:
             prepared = prepare_run(config, groups=groups)
-            if job.sweep is not None and prepared.settings.resume:
+            if job.sweep is None:
+                self._check_source(prepared.settings)
+            elif prepared.settings.resume:
                 finished = _finished_job(prepared.config, job.run_dir)
                 if finished is not None:
                     sys.stdout.write(f"already succeeded: {job.run_dir}\n")
@@ -237,6 +245,12 @@ class _Launch:
             resolvers.renew_run_id()
         self.outcomes.append(outcome)
         return self._hand_back(outcome, in_sweep=job.sweep is not None)
+
+    def _check_source(self, settings: RunSettings) -> None:
+        """Refuse `rerun` and `resume` that come from a file: the stored configuration was not read for them."""
+        for name, asked in (("rerun", settings.rerun is not None), ("resume", settings.resume)):
+            if asked and not self.stored:
+                raise ConfigError(f"{name} is only read from the command line: {name}=...")
 
     def _hand_back(self, outcome: Outcome, *, in_sweep: bool) -> float | None:
         if isinstance(outcome.error, ComposerError):
@@ -267,11 +281,12 @@ class _Launch:
 
     def _exit_code(self) -> int:
         failed = [outcome for outcome in self.outcomes if outcome.exit_code != 0]
-        if len(self.outcomes) > 1:
+        if self.flags.multirun and self.outcomes:
             good = len(self.outcomes) - len(failed)
             sys.stdout.write(f"{good} of {len(self.outcomes)} jobs succeeded\n")
-            return 1 if failed else 0
-        return failed[0].exit_code if failed else 0
+        if failed and not self.flags.multirun:
+            return failed[0].exit_code
+        return 1 if failed or self._job_failed else 0
 
 
 def _parse(overrides: Sequence[str], known: paths.Catalog) -> dict[str, Any]:
@@ -280,10 +295,10 @@ def _parse(overrides: Sequence[str], known: paths.Catalog) -> dict[str, Any]:
 
     values: dict[str, Any] = {}
     for line in overrides:
-        if not re.match(r"(rerun|resume|hydra\.run\.dir)=", line):
+        if not re.match(r"\+{0,2}(rerun|resume|hydra\.run\.dir)=", line):
             continue
         try:
-            values[line.partition("=")[0]] = OverridesParser.create().parse_override(line).value()
+            values[line.partition("=")[0].lstrip("+")] = OverridesParser.create().parse_override(line).value()
         except Exception as error:
             raise translate(error, known) or error from error
     return values
@@ -317,13 +332,25 @@ def _plain(config: Any) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
+def _redact_file(path: Path) -> None:
+    """Take secrets out of a file that Hydra wrote: the overrides of a sweep."""
+    if path.is_file():
+        text = path.read_text(encoding="utf-8")
+        if redact_text(text) != text:
+            write_atomically(path, redact_text(text))
+
+
 def _finished_job(config: dict[str, Any], run_dir: Path) -> Outcome | None:
     """The outcome of a sweep's job that already succeeded with this configuration, else None."""
     if not (run_dir / RESULT_NAME).is_file():
         return None
     record = rerun.load_record(run_dir)
-    same = {**record["config"], "resume": None} == {**redact(config), "resume": None}
-    if record.get("status") != "succeeded" or not same:
+    changed = sorted(
+        key for key in {*record["config"], *config} - {"resume"} if record["config"].get(key) != redact(config).get(key)
+    )
+    if changed:
+        sys.stderr.write(f"warning: {run_dir} goes on with other settings than it began with: {', '.join(changed)}\n")
+    if record.get("status") != "succeeded" or changed:
         return None
     metrics = {name: value for name, value in record["metrics"].items() if value is not None}
     return Outcome(status="succeeded", exit_code=0, run_dir=run_dir, metrics=metrics)

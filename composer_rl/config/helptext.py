@@ -49,6 +49,14 @@ _FLAGS = (
     ("--shell-completion", "install=bash or uninstall=bash"),
 )
 
+_EXIT_CODES = (
+    ("0", "all runs succeeded"),
+    ("1", "a run failed; its result.json says why"),
+    ("2", "the command line or a configuration file is wrong"),
+    ("3", "a guard stopped the run"),
+    ("130, 143", "interrupted by Ctrl-C, by SIGTERM"),
+)
+
 
 def help_text(known: Catalog, *, program: str) -> str:
     """The help page, wrapped to the terminal."""
@@ -77,7 +85,7 @@ def help_text(known: Catalog, *, program: str) -> str:
     for group in sorted(known.options, key=_rank):
         if group.partition("/")[0] != "hydra":
             lines += _group_lines(group, known, defaults.get(group), width)
-    lines += ["", "Flags", *_table(_FLAGS, width), ""]
+    lines += ["", "Flags", *_table(_FLAGS, width), "", "Exit codes", *_table(_EXIT_CODES, width), ""]
     return "\n".join(lines)
 
 

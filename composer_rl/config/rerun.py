@@ -7,7 +7,7 @@ Only a group that the command line chooses anew is composed from conf/.
 from __future__ import annotations
 
 import json
-import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from composer_rl.errors import ConfigError
 
 CONFIG_NAME = "composer_rl_stored_run"
 
-_LOG = logging.getLogger(__name__)
+_OPENING = re.compile(r"(\\*)\$\{")
+"""The start of an interpolation, with the backslashes before it."""
 
 
 def load_record(path: Path) -> dict[str, Any]:
@@ -110,4 +111,4 @@ def _escaped(value: Any) -> Any:
         return {key: _escaped(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_escaped(item) for item in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+    return _OPENING.sub(lambda match: 2 * match[1] + "\\${", value) if isinstance(value, str) else value

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from composer_rl.cli import main
+from composer_rl.config import rerun
+from composer_rl.config.build import resolve
 
 Train = Callable[..., int]
 
 
 @pytest.fixture
 def original(train: Train, workplace: Path) -> Path:
-    assert train("hydra.run.dir=original", "po=dapo", "seed=7", "stage.rate=0.75", "stage.notes={a: '$\\{x\\}'}") == 0
+    assert train("hydra.run.dir=original", "po=dapo", "seed=7", "stage.rate=0.75", "stage.notes={a: '\\${x} 5$'}") == 0
     return workplace / "original" / "result.json"
 
 
@@ -128,3 +132,17 @@ def test_resume_takes_the_stored_configuration(original: Path) -> None:
     record = json.loads(original.read_text())
     assert (record["resumed"], record["choices"]["po"]) == (1, "dapo")
     assert json.loads(Path("original/probe.json").read_text())["resume"] is True
+
+
+@given(st.text("\\\\${}ab.:", max_size=12))
+def test_stored_texts_come_back_as_they_were(text: str) -> None:
+    """Whatever a run's resolved text was, escaping and resolving gives it again."""
+    assert resolve({"a": rerun._escaped(text)}) == {"a": text}
+
+
+def test_rerun_and_resume_are_no_settings_of_a_file(train: Train, workplace: Path, capsys) -> None:
+    folder = workplace / "more" / "debug"
+    folder.mkdir(parents=True)
+    (folder / "again.yaml").write_text("# @package _global_\nrerun: some/result.json\n")
+    assert train("hydra.searchpath=[more]", "debug=again") == 2
+    assert "rerun is only read from the command line" in capsys.readouterr().err

@@ -245,3 +245,13 @@ class TestSweeps:
         assert train("-m", "~hydra.callbacks.preflight", "run_name=grid", "stage.rate=0.5,-1") == 1
         assert [result["status"] for result in results()] == ["succeeded", "failed"]
         assert results()[1]["error"]["message"] == "stage.rate must be at least 0, got -1.0"
+
+    def test_secrets_do_not_stay_in_hydras_file(self, train: Train, workplace: Path) -> None:
+        assert train("-m", "run_name=grid", "stage.notes={api_key: plain-word}", "seed=1,2") == 0
+        assert "plain-word" not in (workplace / "multirun" / "grid" / "multirun.yaml").read_text()
+
+    def test_going_on_with_other_settings_is_said(self, train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ("-m", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}", "seed=1,2")
+        assert train(*words) == 0
+        assert train(*words, "resume=true", "stage.rate=0.1") == 0
+        assert "goes on with other settings than it began with: stage" in capsys.readouterr().err
