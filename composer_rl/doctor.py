@@ -110,9 +110,9 @@ def _sandbox_row() -> _Row:
         with sandbox:
             job = EvaluationJob(source="def two():\n    return 1 + 1\n", calls=(Call(function="two"),))
             (evaluation,) = sandbox.evaluate([job])
+            isolation = getattr(sandbox, "in_force", "")
     except (ComposerError, OSError) as error:
         return False, "sandbox", str(error)
     works = bool(evaluation.outcomes) and evaluation.outcomes[0].value == 2
-    isolation = getattr(sandbox, "isolation", None)
     text = "runs code" if works else f"did not run a test program ({evaluation.status})"
-    return works, "sandbox", text + (f", isolated by {isolation}" if isolation else "")
+    return works, "sandbox", text + (f", {isolation}" if isolation else "")
