@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from composer_rl.config.rundir import check_available
+from composer_rl.config.rundir import check_available, make
 from composer_rl.errors import ConfigError
 from composer_rl.run import prepare_run
 
@@ -39,6 +39,7 @@ class Preflight(Callback):
             run_dir = Path(str(OmegaConf.select(config, "hydra.run.dir"))).absolute()
             prepared = prepare_run(task_config(config, run_dir))
             check_available(run_dir, resume=prepared.settings.resume)
+            make(run_dir)
         except Exception as error:
             raise Refused(error) from error
 
@@ -53,6 +54,7 @@ class Preflight(Callback):
                 prepared = prepare_run(task_config(job, run_dir))
                 if not prepared.settings.resume:
                     check_available(run_dir, resume=False, setting="run_name or hydra.sweep.dir")
+            make(sweep_dir)
         except Exception as error:
             raise Refused(error) from error
 

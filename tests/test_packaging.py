@@ -86,3 +86,26 @@ def test_links_in_conf_are_committed_as_links() -> None:
         link = REPOSITORY / "conf" / name
         assert link.is_symlink()
         assert os.readlink(link) == f"../{name}"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_help_lists_every_target() -> None:
+    listed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    for target in ("install", "train", "test", "lint", "types", "format"):
+        assert f"make {target} " in listed
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_installs_again_only_when_the_requirements_change(tmp_path: Path) -> None:
+    """With a stamp newer than its requirements, nothing is left to do but the command itself."""
+    for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt"):
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed.stamp").touch()
+    planned = subprocess.run(["make", "-n", "train"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "train.py" in planned
+    assert "pip" not in planned
+    later = (tmp_path / ".venv" / "installed.stamp").stat().st_mtime + 10
+    os.utime(tmp_path / "constraints.txt", (later, later))
+    planned = subprocess.run(["make", "-n", "train"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "install torch -c constraints.txt" in planned

@@ -34,11 +34,11 @@ class RunDirectory:
         """
         path = path.absolute()
         directory = cls(path=path)
+        make(path)
         try:
-            path.mkdir(parents=True, exist_ok=True)
             directory._acquire()
         except OSError as error:
-            raise RunDirectoryError(f"cannot write the run folder {path}: {error.strerror or error}") from error
+            raise _unwritable(path, error) from error
         try:
             check_available(path, resume=resume)
         except RunDirectoryError:
@@ -90,6 +90,18 @@ def check_available(path: Path, *, resume: bool, setting: str = "hydra.run.dir")
             f"the run folder {path} is not empty ({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}); "
             f"{remedy}choose another {setting}"
         )
+
+
+def make(path: Path) -> None:
+    """Create a folder and those above it. Raises RunDirectoryError where that is not possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
+    return RunDirectoryError(f"cannot write the run folder {path}: {error.strerror or error}")
 
 
 def remove_if_empty(path: Path) -> None:

@@ -55,6 +55,11 @@ Refused = Callable[..., str]
         (["stage._target_=os.system"], "stage._target_ os.system is outside composer_rl"),
         (["stage._target_=composer_rl.cli.main"], "is no component"),
         (["stage._target_=composer_rl.runtime.Runtime"], "stage must be a Stage, but Runtime is none"),
+        (
+            ["hydra.run.dir=/proc/nowhere/run"],
+            "cannot write the run folder /proc/nowhere/run: No such file or directory",
+        ),
+        (["-m", "seed=1,2", "hydra.sweep.dir=/proc/nowhere"], "cannot write the run folder /proc/nowhere"),
         (["resume=true"], "resume=true needs the folder of the run: hydra.run.dir=<folder>"),
         (["rerun=/no/such/result.json"], "cannot read /no/such/result.json"),
         (["model=some/folder"], "model has no option 'some/folder'"),
