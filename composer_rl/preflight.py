@@ -37,7 +37,7 @@ class Preflight(Callback):
         """Check a single run."""
         try:
             run_dir = Path(str(OmegaConf.select(config, "hydra.run.dir"))).absolute()
-            prepared = prepare_run(task_config(config, run_dir))
+            prepared = prepare_run(task_config(config, run_dir), groups=_known_groups())
             check_available(run_dir, resume=prepared.settings.resume)
             make(run_dir)
         except Exception as error:
@@ -48,15 +48,23 @@ class Preflight(Callback):
         try:
             check_parallelism(config)
             sweep_dir = Path(str(config.hydra.sweep.dir)).absolute()
+            groups = _known_groups()
             for job in _basic_sweep_jobs(config):
                 _check_launcher(config, job)
                 run_dir = sweep_dir / str(OmegaConf.select(job, "hydra.sweep.subdir"))
-                prepared = prepare_run(task_config(job, run_dir))
+                prepared = prepare_run(task_config(job, run_dir), groups=groups)
                 if not prepared.settings.resume:
                     check_available(run_dir, resume=False, setting="run_name or hydra.sweep.dir")
             make(sweep_dir)
         except Exception as error:
             raise Refused(error) from error
+
+
+def _known_groups() -> list[str]:
+    """Config groups on Hydra's search path, the user's own included."""
+    loader = GlobalHydra.instance().config_loader()
+    assert loader is not None
+    return [group for group in loader.list_groups("") if group != "hydra"]
 
 
 def task_config(config: DictConfig, run_dir: Path) -> DictConfig:

@@ -15,6 +15,7 @@ Refused = Callable[..., str]
     [
         (["po=dapoo"], "po has no option 'dapoo'; did you mean dapo?"),
         (["pos=dapo"], "pos is neither a setting nor a config group; did you mean po?"),
+        (["experimets=x"], "experimets is neither a setting nor a config group; did you mean experiments?"),
         (["sed=3"], "sed is neither a setting nor a config group; did you mean seed?"),
         (["po.epsilon_hgih=0.3"], "po.epsilon_hgih is no field of PolicyObjective; did you mean epsilon_high?"),
         (["stage.rate=fast"], "stage.rate must be float, got 'fast' (str)"),
