@@ -11,8 +11,9 @@ from datasets import Dataset
 
 from composer_rl.engagement import EngagementTable, engagement_metrics
 from composer_rl.errors import RunDirectoryError
-from composer_rl.rewards.base import TRLReward, as_trl, as_trl_functions
+from composer_rl.rewards.base import TRLReward, as_trl
 from composer_rl.stages.base import RunContext, StageResult
+from composer_rl.stages.generation import BACKENDS
 from composer_rl.stages.heldout import HeldoutEvaluator
 from composer_rl.stages.policy import Policy, open_policy
 from composer_rl.stages.rl_config import grpo_config
@@ -94,7 +95,8 @@ class RLSession:
     def _build_trainer(self, policy: Policy) -> ComposerReplicationTrainer:
         components, objective = self._components, self._objective
         runtime, rollout, optimizer = components["runtime"], components["rollout"], components["optim"]
-        functions, weights = self._rewards()
+        generation = BACKENDS[rollout.backend](policy, components["reward"])
+        functions, weights = self._with_penalty(generation.reward_functions, generation.reward_weights)
         device = runtime.torch_device()
         config = grpo_config(
             output_dir=self._context.run_dir,
@@ -114,6 +116,7 @@ class RLSession:
             save_strategy="steps" if self._stage.save_every else "no",
             save_steps=self._stage.save_every or 1,
             save_total_limit=self._stage.keep_checkpoints,
+            **generation.config_kwargs,
         )
         tasks = list(policy.env.tasks("train"))
         self._prompt_source = PromptSource(tasks, components["curriculum"], seed=self._context.seed)
@@ -129,9 +132,8 @@ class RLSession:
             optimizers=(optimizer.build(policy.model), None),
             channels=components["loss"].channels,
             prompt_source=self._prompt_source,
-            sample_rollouts=policy.training_rollout.for_rows,
             grades_rollouts=policy.env.grades,
-            step_metrics=policy.take_metrics,
+            **generation.trainer_kwargs,
             batch_rules=BatchRules(
                 skip_zero_variance=objective.skip_zero_variance,
                 dynamic_sampling=objective.dynamic_sampling,
@@ -141,17 +143,16 @@ class RLSession:
         _silence_default_callbacks(trainer)
         return trainer
 
-    def _rewards(self) -> tuple[list[TRLReward], list[float]]:
-        functions, weights = as_trl_functions(self._components["reward"])
+    def _with_penalty(self, functions: list[TRLReward], weights: list[float]) -> tuple[list[TRLReward], list[float]]:
+        """Rewards with the objective's soft over-long punishment, where it has one."""
         penalty = self._objective.overlong_penalty
-        if penalty is not None:
-            from composer_rl.rewards.overlong import SoftOverlongPenalty
+        if penalty is None:
+            return functions, weights
+        from composer_rl.rewards.overlong import SoftOverlongPenalty
 
-            budget = self._components["rollout"].max_tokens
-            soft = SoftOverlongPenalty(max_tokens=budget, cache_tokens=penalty.resolve_cache_tokens(budget))
-            functions.append(as_trl(soft))
-            weights.append(penalty.weight)
-        return functions, weights
+        budget = self._components["rollout"].max_tokens
+        soft = SoftOverlongPenalty(max_tokens=budget, cache_tokens=penalty.resolve_cache_tokens(budget))
+        return [*functions, as_trl(soft)], [*weights, penalty.weight]
 
     def _heldout_callback(self, trainer: ComposerReplicationTrainer, policy: Policy) -> HeldoutCallback:
         tasks = list(policy.env.tasks("heldout"))[: self._stage.num_heldout]

@@ -55,6 +55,14 @@ def test_every_objective_trains(train: Train, po: str) -> None:
     assert rows, "every preset has a knob"
 
 
+def test_trl_generates_where_asked_to(train: Train) -> None:
+    code, run_dir = train("rollout=trl", "max_steps=2")
+    assert code == 0
+    records = [record for record in metrics(run_dir) if "reward" in record]
+    assert len(records) == 2
+    assert "rollout/tokens_per_s" not in records[0], "our sampler took no part"
+
+
 def test_lora_trains_adapters(train: Train) -> None:
     code, run_dir = train("model.lora.r=2", "max_steps=2", "optim.learning_rate=0.1")
     assert code == 0
