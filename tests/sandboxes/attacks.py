@@ -17,7 +17,7 @@ from composer_rl.sandboxes.base import Call, Evaluation, EvaluationJob, Limits
 from composer_rl.sandboxes.process import ProcessSandbox
 
 EXPECTED = 17
-LIMITS = Limits(wall_s=2.0, cpu_s=0.3, memory_mb=96, output_bytes=4096)
+LIMITS = Limits(wall_s=1.5, cpu_s=0.3, memory_mb=96, output_bytes=4096)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,7 +384,7 @@ def main() -> None:
     """Run the attacks in the mode named on the command line; prints one JSON object."""
     mode, port = sys.argv[1], int(sys.argv[2])
     report: dict[str, Any] = {}
-    with ProcessSandbox(isolation=mode, num_workers=2, limits=LIMITS) as sandbox:  # type: ignore[arg-type]
+    with ProcessSandbox(isolation=mode, num_workers=4, limits=LIMITS) as sandbox:  # type: ignore[arg-type]
         report["in_force"] = sandbox.in_force
         evaluations = sandbox.evaluate(jobs(port))
         report["problems"] = {

@@ -21,7 +21,7 @@ _OUTSIDE = ("/", "/etc", "/usr", "/var/tmp", "/dev/shm", "/tmp", "/home")
 @pytest.fixture(scope="module", params=["namespaces", "setuid" if os.geteuid() == 0 else "landlock"])
 def attacked(request: pytest.FixtureRequest, loopback_port: int) -> dict[str, Evaluation]:
     """All attacks in one batch; afterwards the same workers must be healthy, and nothing may be left."""
-    sandbox = ProcessSandbox(isolation=request.param, num_workers=2, limits=attacks.LIMITS)
+    sandbox = ProcessSandbox(isolation=request.param, num_workers=4, limits=attacks.LIMITS)
     try:
         sandbox.open()
     except SandboxError as error:

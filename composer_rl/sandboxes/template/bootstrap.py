@@ -62,7 +62,6 @@ def _read_settings(connection: socket.socket) -> dict[str, Any]:
 
 def main() -> None:
     """Serve until the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
     _install_package()
     connection = _connect(int(sys.argv[1]))
@@ -94,7 +93,8 @@ def _serve(connection: socket.socket, isolation: Isolation, settings: dict[str, 
         connection.sendall(frames.json_frame({"ready": False, "error": str(error)}))
         return
     child.forget_modules()
-    child.set_limit(resource.RLIMIT_NOFILE, child.TEMPLATE_DESCRIPTORS)
+    descriptors = child.clip(resource.RLIMIT_NOFILE, child.TEMPLATE_DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     template = server.Template(connection, isolation, settings)
     connection.sendall(frames.json_frame({"ready": True, "in_force": in_force}))

@@ -6,7 +6,6 @@ import math
 import os
 import posix
 import resource
-import signal
 import sys
 from typing import Any
 
@@ -18,28 +17,35 @@ ANSWER = 3
 TEMPLATE_DESCRIPTORS = 256
 """The template limits itself to descriptors below this, so that a child can close them all in no time."""
 _MAX_DESCRIPTORS = 64
+_OWN_TASKS = 3
+"""The child, its template and the launcher, which a kernel may all count against RLIMIT_NPROC."""
 _MIB = 1 << 20
+_SIGKILL = 9
 
 
-def main(job: bytearray, job_length: int, answer: int, output: int, isolation: Isolation, budget: int) -> None:
+def main(
+    job: memoryview, answer: int, output: int, *, isolation: Isolation, limits: list[tuple[int, int]], budget: int
+) -> None:
     """Body of the forked child; never returns. The template is told of a failed step on the answer pipe."""
     try:
         answer = _set_descriptors(answer, output)
-        os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.setpgid(0, 0)
         isolation.enter_scratch()
-        _set_limits(isolation)
+        for number, value in limits:
+            try:
+                resource.setrlimit(number, (value, value))
+            except (ValueError, OSError):
+                if isolation.strict:
+                    raise
         isolation.drop_privileges()
         if kernel.LINUX:
-            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL, "prctl(PR_SET_PDEATHSIG)")
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, _SIGKILL, "prctl(PR_SET_PDEATHSIG)")
         isolation.confine(lambda: os.closerange(ANSWER + 1, TEMPLATE_DESCRIPTORS))
     except BaseException as error:  # noqa: BLE001 - reported to the parent, which raises SandboxError
         posix.write(answer, f"{type(error).__name__}: {error}".encode()[:1000])
         posix._exit(1)
     posix.write(answer, frames.READY)
-    with memoryview(job) as view:
-        text = bytes(view[:job_length])
-    harness.main(text, answer, budget)
+    harness.main(bytes(job), answer, budget)
 
 
 def _set_descriptors(answer: int, output: int) -> int:
@@ -52,39 +58,28 @@ def _set_descriptors(answer: int, output: int) -> int:
     return ANSWER
 
 
-def _set_limits(isolation: Isolation) -> None:
-    """Ceilings that the candidate cannot raise again; a refused one is fatal where isolation is strict."""
-    limits = isolation.limits
-    cpu_s = math.ceil(limits["cpu_s"]) + 1
+def plan_limits(limits: dict[str, Any]) -> list[tuple[int, int]]:
+    """In the template: (resource, ceiling) pairs that every child sets; a lower hard limit of ours stays."""
     tasks = limits["max_processes"] + limits["max_threads"]
-    wanted: list[tuple[str, int]] = [
-        ("RLIMIT_CPU", cpu_s),
-        ("RLIMIT_AS", limits["memory_mb"] * _MIB),
-        ("RLIMIT_FSIZE", limits["file_mb"] * _MIB),
-        ("RLIMIT_NOFILE", _MAX_DESCRIPTORS),
-        ("RLIMIT_CORE", 0),
-        ("RLIMIT_NPROC", tasks + 3 if tasks else 0),
-        ("RLIMIT_MEMLOCK", 0),
-        ("RLIMIT_MSGQUEUE", 0),
-        ("RLIMIT_RTPRIO", 0),
-    ]
-    for name, value in wanted:
-        number: Any = getattr(resource, name, None)
-        if number is None:
-            continue
-        try:
-            set_limit(number, value)
-        except (ValueError, OSError):
-            if isolation.strict:
-                raise
+    wanted = {
+        "RLIMIT_CPU": math.ceil(limits["cpu_s"]) + 1,
+        "RLIMIT_AS": limits["memory_mb"] * _MIB,
+        "RLIMIT_FSIZE": limits["file_mb"] * _MIB,
+        "RLIMIT_NOFILE": _MAX_DESCRIPTORS,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NPROC": tasks + _OWN_TASKS if tasks else 0,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_RTPRIO": 0,
+    }
+    known = [(getattr(resource, name), value) for name, value in wanted.items() if hasattr(resource, name)]
+    return [(number, clip(number, value)) for number, value in known]
 
 
-def set_limit(number: int, value: int) -> None:
-    """Set a soft and hard resource limit, or keep a hard limit that is lower already."""
+def clip(number: int, value: int) -> int:
+    """The value, or the hard limit in force where that is lower."""
     _, hard = resource.getrlimit(number)
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(number, (value, value))
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def forget_modules() -> None:

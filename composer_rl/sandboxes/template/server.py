@@ -82,6 +82,7 @@ class Template:
         self._socket = connection
         self._isolation = isolation
         self._limits = isolation.limits
+        self._ceilings = child.plan_limits(self._limits)
         self._job = bytearray(settings["job_bytes"])
         self._answer = bytearray(settings["answer_bytes"] + 1)
         self._answered = 0
@@ -143,9 +144,15 @@ class Template:
         self._isolation.before_fork()
         pid = os.fork()
         if pid == 0:
-            budget = len(self._answer) - 1
             try:
-                child.main(self._job, count, answer_write, output_write, self._isolation, budget)
+                child.main(
+                    memoryview(self._job)[:count],
+                    answer_write,
+                    output_write,
+                    isolation=self._isolation,
+                    limits=self._ceilings,
+                    budget=len(self._answer) - 1,
+                )
             finally:
                 posix._exit(1)
         os.close(answer_write)
