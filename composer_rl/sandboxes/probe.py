@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from dataclasses import dataclass
 from types import TracebackType
@@ -83,7 +82,7 @@ class Probe:
         os.chmod(self._folder.name, 0o711)
         self._secret = os.path.join(self._folder.name, "secret")
         with open(self._secret, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(8))
+            file.write("secret")
         os.chmod(self._secret, 0o600)
         shared = os.path.join(self._folder.name, "shared")
         os.mkdir(shared)

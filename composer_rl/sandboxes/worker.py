@@ -63,7 +63,7 @@ class TemplateWorker:
         environment = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
         environment["PYTHONHASHSEED"] = "0"
         # Not -I: that would ignore PYTHONHASHSEED too. -P, -s and -S with this environment amount to the same.
-        command = [sys.executable, "-P", "-s", "-S", "-B", "-X", "utf8", str(_BOOTSTRAP)]
+        command = [sys.executable, "-P", "-s", "-S", "-X", "utf8", str(_BOOTSTRAP)]
         try:
             return subprocess.Popen(
                 [*command, str(theirs.fileno())],

@@ -93,6 +93,7 @@ def _serve(connection: socket.socket, isolation: Isolation, settings: dict[str, 
         connection.sendall(frames.json_frame({"ready": False, "error": str(error)}))
         return
     child.forget_modules()
+    sys.dont_write_bytecode = True
     descriptors = child.clip(resource.RLIMIT_NOFILE, child.TEMPLATE_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

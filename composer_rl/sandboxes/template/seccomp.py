@@ -133,10 +133,14 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "truncate": (76, 45),
+    "fallocate": (285, 47),
     "utime": (132, None),
     "utimes": (235, None),
     "utimensat": (280, 88),
@@ -146,14 +150,14 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "ioctl": (16, 29),
     "prctl": (157, 167),
 }
-_ATTRIBUTES = ("chmod", "fchmod", "fchmodat", "truncate", "utime", "utimes", "utimensat", "futimesat")
+_FILES = ("chmod", "fchmod", "fchmodat", "truncate", "fallocate", "utime", "utimes", "utimensat", "futimesat")
 _PROCESSES = ("fork", "vfork", "execve", "execveat")
 
 _CLONE_THREAD = 0x0001_0000
 _CLONE_NEW_ANY = 0x7E02_0000
 _AF_UNIX = 1
 _FCNTL_DENIED = (8, 10, 15, 1024, 1026, 1031)  # SETOWN, SETSIG, SETOWN_EX, SETLEASE, NOTIFY, SETPIPE_SZ
-_IOCTL_DENIED = (0x5412, 0x8901, 0x8902)  # TIOCSTI, FIOSETOWN, SIOCSPGRP
+_IOCTL_DENIED = (0x5412, 0x8901, 0x8902, 0x4008_6602, 0x401C_5820)  # TIOCSTI, (F|SIOC)SETOWN, inode flags twice
 
 _LOAD, _JUMP, _JEQ, _JGT, _JGE, _JSET, _RETURN = 0x20, 0x05, 0x15, 0x25, 0x35, 0x45, 0x06
 _LONGEST_JUMP = 255
@@ -204,10 +208,10 @@ def program(*, own_pid: int, processes: bool, attributes: bool) -> bytes:
     """The BPF program for a child whose pid is `own_pid`.
 
     `processes`: it may fork, exec and signal what it can see. `attributes`: it may change modes and times of files
-    (only where a file that is not its own is out of reach).
+    and reserve space (only where other files are out of reach and the scratch folder is a bounded mount).
     """
     bodies = {name: _refuse() for name in _NUMBERS}
-    bodies |= dict.fromkeys(_ATTRIBUTES if attributes else (), _allow())
+    bodies |= dict.fromkeys(_FILES if attributes else (), _allow())
     bodies |= {
         "clone": _argument(0) + _step(_JSET, _CLONE_THREAD, 1, 0) + _refuse() + _allow(),
         "clone3": _refuse(errno.ENOSYS),  # its flags lie in memory, out of a filter's sight; libc falls back to clone

@@ -102,7 +102,7 @@ def test_by_argument(machine: str, name: str, allowed: tuple[int, ...], refused:
     assert verdict(name, *refused) == REFUSED
 
 
-@pytest.mark.parametrize("name", ["chmod", "fchmodat", "utimensat", "truncate"])
+@pytest.mark.parametrize("name", ["fchmod", "fchmodat", "utimensat", "truncate", "fallocate"])
 def test_attributes(machine: str, name: str) -> None:
     """Modes and times of files only where other people's files are out of reach."""
     assert verdict(name) == ALLOW
