@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from composer_rl.rollouts.shared_attention import additive_mask
+
 
 class RowLayout:
     """Active rows, sorted by prompt, placed into U groups of G slots each.
@@ -52,7 +54,9 @@ class CompletionCache:
     """Keys and values of the rows' own tokens, one block `(2, Hkv, R, capacity, D)` a layer.
 
     A column belongs to one step of all rows: a row that had stopped, or was given fewer tokens than another, has
-    nothing of its own there. `spans` remembers which columns count, and `open_columns` masks the others.
+    nothing of its own there. `spans` remembers which columns count, and the mask hides the others. Blocks are read
+    whole, unused columns included: a CPU streams a block several times faster than its strided part, and small
+    products fall off the fast kernel. They therefore grow in small steps.
     """
 
     def __init__(self, templates: Sequence[Tensor], prompt_lengths: Sequence[int]) -> None:
@@ -62,31 +66,39 @@ class CompletionCache:
         self.blocks: list[Tensor] = []
         self.width = 0
         """Columns in use."""
+        self.mask = templates[0].new_zeros((1, 1, 0))
+        """`(Hkv * R or 1, 1, capacity)`: 0 on the columns that a row's next token sees, -inf on the others."""
         self._turn_start = 0
         self._spans: list[list[tuple[int, int]]] = [[] for _ in prompt_lengths]
         self._parked: list[tuple[dict[int, int], list[Tensor]]] = []
 
-    def reserve(self, columns: int, num_slots: int, spare: int) -> None:
-        """Make room for `columns` more columns, and for `spare` if new memory is needed."""
-        needed = self.width + columns
-        if self.blocks and needed <= self.blocks[0].shape[3]:
-            return
-        old = self.blocks
-        self.blocks = []
+    def open_next(self, num_slots: int) -> None:
+        """Let every row use the next column; the caller writes it and adds to `width`."""
+        if self.width == self.mask.shape[2]:
+            self._grow(num_slots)
+        self.mask[:, :, self.width] = 0.0
+
+    def _grow(self, num_slots: int) -> None:
+        capacity = _rounded(self.width + 1)
+        old, self.blocks = self.blocks, []
         for number, template in enumerate(self._templates):
-            heads, size = template.shape[1], template.shape[4]
-            block = template.new_empty((2, heads, num_slots, self.width + max(columns, spare), size))
-            if self.width:
-                block[:, :, :, : self.width] = old[number][:, :, :, : self.width]
+            shape = (2, template.shape[1], num_slots, capacity, template.shape[4])
+            block = template.new_zeros(shape)
+            if old:
+                block[:, :, :, : self.width] = old[number]
                 old[number] = block[:, :, :0]
             self.blocks.append(block)
+        hidden = self.mask.new_full((self.mask.shape[0], 1, capacity - self.width), float("-inf"))
+        self.mask = torch.cat((self.mask, hidden), dim=2)
 
     def select(self, source: Tensor) -> None:
         """Let slot i hold what slot `source[i]` held."""
         for number, block in enumerate(self.blocks):
-            fresh = block.new_empty((*block.shape[:2], source.numel(), *block.shape[3:]))
-            fresh[:, :, :, : self.width] = block[:, :, :, : self.width].index_select(2, source)
-            self.blocks[number] = fresh
+            self.blocks[number] = block.index_select(2, source)
+        if self.mask.shape[0] > 1:
+            heads = self._templates[0].shape[1]
+            by_slot = self.mask.view(heads, -1, self.mask.shape[2]).index_select(1, source)
+            self.mask = by_slot.view(-1, 1, self.mask.shape[2])
 
     def park(self, rows: Sequence[int], slots: Tensor) -> None:
         """Set aside the own tokens of `rows` (at `slots`) until `resume`."""
@@ -110,11 +122,10 @@ class CompletionCache:
             found = [(members[row], i) for i, row in enumerate(rows) if row in members]
             pairs = torch.tensor(found, dtype=torch.long, device=device).view(-1, 2)
             moves.append((pairs[:, 0], layout.slots[pairs[:, 1]]))
+        capacity = _rounded(self.width + columns)
         self.blocks = []
         for number, template in enumerate(self._templates):
-            # Zeroed, because a masked column must still be finite: 0 times NaN would reach the output.
-            shape = (2, template.shape[1], layout.num_slots, self.width + columns, template.shape[4])
-            block = template.new_zeros(shape)
+            block = template.new_zeros((2, template.shape[1], layout.num_slots, capacity, template.shape[4]))
             for (_, chunk), (source, target) in zip(self._parked, moves, strict=True):
                 held = chunk[number][:, :, :, : self.width]
                 block[:, :, :, : held.shape[3]].index_copy_(2, target, held.index_select(2, source))
@@ -122,18 +133,27 @@ class CompletionCache:
             self.blocks.append(block)
         self._parked.clear()
 
-    def open_columns(self, rows: Sequence[int], num_new: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Give row i `num_new[i]` of the next max(num_new) columns; the caller writes them and adds to `width`.
+    def open_turn(self, rows: Sequence[int], num_new: Sequence[int], layout: RowLayout) -> Tensor:
+        """Give row i `num_new[i]` of the next N = max(num_new) columns; the caller writes them and adds to `width`.
 
-        Returns two bool tensors on the CPU, True where row i may look: `(A, N, W + N)` for its N new tokens, and
-        `(A, 1, W + N)` for every later one.
+        Sets `mask` for the tokens that follow, and returns that of the N new tokens: `(Hkv * R, N, capacity)`.
         """
-        longest = max(num_new)
-        later = torch.zeros(len(rows), 1, self.width + longest, dtype=torch.bool)
+        longest, capacity = max(num_new), self.blocks[0].shape[3]
+        later = torch.zeros(len(rows), 1, capacity, dtype=torch.bool)
         for i, (row, new) in enumerate(zip(rows, num_new, strict=True)):
             self._spans[row].append((self.width, self.width + new))
             for start, stop in self._spans[row]:
                 later[i, 0, start:stop] = True
-        causal = torch.ones(longest, self.width + longest, dtype=torch.bool).tril_(self.width)
+        causal = torch.ones(longest, capacity, dtype=torch.bool).tril_(self.width)
         self._turn_start = self.width + longest
-        return later & causal, later
+        self.mask = self._slot_mask(later, layout)
+        return self._slot_mask(later & causal, layout)
+
+    def _slot_mask(self, visible: Tensor, layout: RowLayout) -> Tensor:
+        slots = layout.scatter(visible.to(layout.slots.device))
+        return additive_mask(slots, self._templates[0].dtype).repeat(self._templates[0].shape[1], 1, 1)
+
+
+def _rounded(columns: int) -> int:
+    """Columns to allocate: a multiple of 16, with more spare room the more there are already."""
+    return -(-(columns + columns // 8) // 16) * 16

@@ -82,7 +82,7 @@ class SharedPrefixDecoder(Decoder):
     ) -> Tensor:
         lengths = [len(prompt) for prompt in prompts]
         self._groups = [group for group, count in enumerate(samples) for _ in range(count)]
-        self._retain, self._capacity = retain, capacity
+        self._retain = retain
         self._grow_rotary(max(lengths) + capacity)
         last = self._run_prompts(prompts, lengths)
         self._prompt_mask: Tensor | None = None
@@ -91,20 +91,19 @@ class SharedPrefixDecoder(Decoder):
             valid = columns < torch.tensor(lengths, device=self._device).unsqueeze(1)
             self._prompt_mask = additive_mask(valid, self._prompt_blocks[0].dtype)
         self._order = list(range(len(prompts)))
-        self._prefix, self._prefix_mask = list(self._prompt_blocks), self._prompt_mask
+        self._prefix, self._prefix_mask = list(self._prompt_blocks), self._per_head(self._prompt_mask)
         row_lengths = [lengths[group] for group in self._groups]
         self._own = CompletionCache(self._prompt_blocks, row_lengths)
-        self._own_mask: Tensor | None = None
         self._activate(range(len(self._groups)))
         self._positions = torch.tensor(row_lengths, device=self._device)
         return self._head(last).index_select(0, torch.tensor(self._groups, device=self._device))
 
     def step(self, tokens: Tensor) -> Tensor:
-        self._own.reserve(1, self._layout.num_slots, self._capacity)
+        self._own.open_next(self._layout.num_slots)
         hidden = self._model.model.embed_tokens(tokens.unsqueeze(1))
         angles = self._angles(self._positions.unsqueeze(1))
         for number in range(len(self._layers)):
-            hidden = self._layer(number, hidden, angles, self._own_mask)
+            hidden = self._layer(number, hidden, angles, self._own.mask)
         self._own.width += 1
         self._positions = self._positions + 1
         return self._head(hidden[:, 0])
@@ -116,10 +115,7 @@ class SharedPrefixDecoder(Decoder):
             self._park([i for i in range(len(self._active)) if i not in chosen])
         old_slots = self._layout.slots.index_select(0, index)
         self._activate([self._active[i] for i in staying])
-        source = self._layout.sources(old_slots)
-        self._own.select(source)
-        if self._own_mask is not None:
-            self._own_mask = self._own_mask.index_select(0, source)
+        self._own.select(self._layout.sources(old_slots))
         self._positions = self._positions.index_select(0, index)
 
     def extend(
@@ -130,14 +126,11 @@ class SharedPrefixDecoder(Decoder):
         tokens = torch.zeros(len(rows), longest, dtype=torch.long)
         for i, (history, new) in enumerate(zip(histories, num_new, strict=True)):
             tokens[i, :new] = torch.tensor(history[-new:])
-        self._capacity = capacity
         self._grow_rotary(max(num_run) + longest + capacity)
         self._park(range(len(self._active)))
         self._activate(rows)
-        self._own.resume(rows, num_run, self._layout, longest + capacity)
-        now, later = self._own.open_columns(rows, num_new)
-        mask = self._slot_mask(now)
-        self._own_mask = self._slot_mask(later)
+        self._own.resume(rows, num_run, self._layout, longest + 1)
+        mask = self._own.open_turn(rows, num_new, self._layout)
         hidden = self._model.model.embed_tokens(tokens.to(self._device))
         counts = torch.tensor(num_new, device=self._device)
         begin = torch.tensor(num_run, device=self._device)
@@ -146,7 +139,7 @@ class SharedPrefixDecoder(Decoder):
         for number in range(len(self._layers) - 1):
             hidden = self._layer(number, hidden, angles, mask)
         # Of the last layer only the last new token of each row is needed.
-        hidden = self._layer(len(self._layers) - 1, hidden, angles, self._own_mask, queries_at=counts - 1)
+        hidden = self._layer(len(self._layers) - 1, hidden, angles, self._own.mask, queries_at=counts - 1)
         self._own.width += longest
         self._positions = begin + counts
         return self._head(hidden[:, 0])
@@ -158,7 +151,7 @@ class SharedPrefixDecoder(Decoder):
         number: int,
         hidden: Tensor,
         angles: _Angles,
-        mask: Tensor | None,
+        mask: Tensor,
         queries_at: Tensor | None = None,
     ) -> Tensor:
         """Run N new tokens of every active row; with `queries_at` (`(A,)`) only that token of each comes out."""
@@ -176,7 +169,7 @@ class SharedPrefixDecoder(Decoder):
         mixed = shared_attention(
             self._layout.scatter(queries),
             self._prefix[number],
-            block[:, :, :, :stop],
+            block,
             prefix_mask=self._prefix_mask,
             suffix_mask=mask,
             scaling=self._scaling,
@@ -287,7 +280,7 @@ class SharedPrefixDecoder(Decoder):
             index = torch.tensor(used, device=self._device)
             self._prefix = [block.index_select(2, index) for block in self._prompt_blocks]
             if self._prompt_mask is not None:
-                self._prefix_mask = self._prompt_mask.index_select(0, index)
+                self._prefix_mask = self._per_head(self._prompt_mask.index_select(0, index))
         self._layout = RowLayout(groups, self._order, self._device)
 
     def _park(self, index: Sequence[int]) -> None:
@@ -295,11 +288,9 @@ class SharedPrefixDecoder(Decoder):
         chosen = torch.tensor(list(index), dtype=torch.long, device=self._device)
         self._own.park([self._active[i] for i in index], self._layout.slots[chosen])
 
-    def _slot_mask(self, visible: Tensor) -> Tensor | None:
-        """Additive form of a `(A, N, W)` mask, for the slots; None when nothing is hidden."""
-        if bool(visible.all()):
-            return None
-        return additive_mask(self._layout.scatter(visible.to(self._device)), self._prompt_blocks[0].dtype)
+    def _per_head(self, mask: Tensor | None) -> Tensor | None:
+        """`(U, P)` to `(Hkv * U, 1, P)`."""
+        return None if mask is None else mask.repeat(self._num_kv, 1).unsqueeze(1)
 
 
 def _take(states: Tensor, index: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ def test_equals_plain_attention(monkeypatch: pytest.MonkeyPatch, limit: int, num
         queries,
         prefix,
         suffix,
-        prefix_mask=additive_mask(prompt_valid, torch.float32) if masked else None,
-        suffix_mask=additive_mask(own_valid, torch.float32) if masked else None,
+        prefix_mask=additive_mask(prompt_valid, torch.float32).repeat(num_kv, 1)[:, None] if masked else None,
+        suffix_mask=additive_mask(own_valid, torch.float32).repeat(num_kv, 1, 1) if masked else torch.zeros(1, 1, own),
         scaling=0.3,
     )
     both = torch.cat((prefix.repeat_interleave(per_group, 2), suffix), dim=3)
@@ -56,15 +56,21 @@ def test_layout_pads_uneven_groups() -> None:
     assert even.scatter(rows) is rows
 
 
+def seen(mask: torch.Tensor) -> list[list[list[int]]]:
+    """1 where an additive mask lets a row look, for the columns up to the last one that any row sees."""
+    visible = (mask == 0).int()
+    return visible[:, :, : int(visible.amax(dim=(0, 1)).nonzero().max()) + 1].tolist()
+
+
 def test_a_resumed_row_sees_its_own_columns_only() -> None:
     """Two rows of prompt lengths 3 and 5: row 0 stopped after 2 tokens, row 1 after 4; then 2 and 1 new ones."""
-    template = torch.zeros(2, 1, 1, 1, 2)
-    cache = CompletionCache([template], [3, 5])
+    cache = CompletionCache([torch.zeros(2, 2, 1, 1, 3)], [3, 5])
     layout = RowLayout([0, 0], [0], torch.device("cpu"))
-    cache.reserve(4, layout.num_slots, spare=4)
     for column in range(3):
+        cache.open_next(layout.num_slots)
         cache.blocks[0][:, :, :, column] = column + 1.0
         cache.width += 1
+        assert seen(cache.mask) == [[[1] * cache.width]]
         if column == 0:
             cache.park([0], torch.tensor([0]))
             layout = RowLayout([0], [0], torch.device("cpu"))
@@ -73,7 +79,24 @@ def test_a_resumed_row_sees_its_own_columns_only() -> None:
     layout = RowLayout([0, 0], [0], torch.device("cpu"))
     cache.resume([0, 1], [4, 8], layout, 2)
     assert cache.width == 3
-    assert cache.blocks[0][0, 0, :, :, 0].tolist() == [[1, 0, 0, 0, 0], [1, 2, 3, 0, 0]]
-    now, later = cache.open_columns([0, 1], [2, 1])
-    assert later.int().tolist() == [[[1, 0, 0, 1, 1]], [[1, 1, 1, 1, 0]]]
-    assert now.int().tolist() == [[[1, 0, 0, 1, 0], [1, 0, 0, 1, 1]], [[1, 1, 1, 1, 0], [1, 1, 1, 1, 0]]]
+    now = cache.open_turn([0, 1], [2, 1], layout)
+    assert cache.blocks[0][0, 1, :, :5, 2].tolist() == [[1, 0, 0, 0, 0], [1, 2, 3, 0, 0]]
+    later = [[[1, 0, 0, 1, 1]], [[1, 1, 1, 1, 0]]]
+    assert seen(cache.mask) == later * 2  # once for each of two heads
+    assert seen(now) == [[[1, 0, 0, 1, 0], [1, 0, 0, 1, 1]], [[1, 1, 1, 1, 0], [1, 1, 1, 1, 0]]] * 2
+    cache.width += 2
+    cache.open_next(layout.num_slots)
+    assert seen(cache.mask)[0] == [[1, 0, 0, 1, 1, 1]]
+    cache.select(torch.tensor([1, 1]))
+    assert seen(cache.mask)[0] == [[1, 1, 1, 1, 0, 1]]
+
+
+def test_blocks_grow_and_keep_what_they_hold() -> None:
+    cache = CompletionCache([torch.zeros(2, 1, 1, 1, 2)], [1])
+    for column in range(60):
+        cache.open_next(1)
+        cache.blocks[0][:, :, :, column] = column
+        cache.width += 1
+    assert cache.blocks[0][0, 0, 0, :60, 0].tolist() == list(range(60))
+    assert seen(cache.mask) == [[[1] * 60]]
+    assert cache.mask.shape[2] == cache.blocks[0].shape[3] < 80
