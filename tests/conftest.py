@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 NO_SKIPS = "COMPOSER_RL_NO_SKIPS"
-"""Set to 1 where every outside program is installed (.ci/run): a test that skips because it needs one fails. A GPU is no program."""
+"""Set to 1 where every outside program is installed (.ci/run): a test that skips because it needs one fails; one that
+needs a GPU still skips."""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
