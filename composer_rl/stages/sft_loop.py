@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from composer_rl.types import Message
 
@@ -24,37 +24,55 @@ class Example:
 
 
 def encode(
-    messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase, *, content_weight: float, max_length: int
-) -> Example:
-    """Tokenize a conversation; assistant tokens (the end-of-turn token included) get weight 1.
+    conversations: Sequence[Sequence[Message]],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    content_weight: float,
+    max_length: int,
+) -> list[Example]:
+    """Tokenize conversations; assistant tokens (the end-of-turn token included) get weight 1.
 
     A message with `"train": false` gets 0. Tokens whose text is one of a message's `emphasis` strings get
-    `content_weight`. Cut at `max_length` tokens, keeping the start. Raises ValueError when the chat template does
-    not keep the rendering of earlier messages when later ones follow.
+    `content_weight`. Cut at `max_length` tokens, keeping the start.
+
+    Raises ValueError when the chat template does not leave earlier messages as they were when later ones follow, or
+    the tokenizer has no offsets (only fast tokenizers have).
     """
-    ids: Any = tokenizer.apply_chat_template(_plain(messages), return_dict=False)
-    weights = [0.0] * len(ids)
+    if not tokenizer.is_fast:
+        raise ValueError(f"sft needs a fast tokenizer (one with offsets), got {type(tokenizer).__name__}")
+    rendered = [_render(messages, tokenizer) for messages in conversations]
+    encoded = tokenizer([text for text, _ in rendered], add_special_tokens=False, return_offsets_mapping=True)
+    examples = []
+    for (text, spans), ids, offsets in zip(rendered, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        weights = [0.0] * len(ids)
+        for start, end, emphasis in spans:
+            for position, (left, right) in enumerate(offsets):
+                if left >= start and right <= end and right > left:
+                    weights[position] = content_weight if text[left:right] in emphasis else 1.0
+        examples.append(Example(ids=ids[:max_length], weights=weights[:max_length]))
+    return examples
+
+
+def _render(
+    messages: Sequence[Message], tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, list[tuple[int, int, frozenset[str]]]]:
+    """Text of a conversation, and the character spans of its trained turns with their emphasised pieces."""
+    plain = [{k: v for k, v in message.items() if k not in ("train", "emphasis")} for message in messages]
+
+    def text_of(count: int, *, header: bool) -> str:
+        return str(tokenizer.apply_chat_template(plain[:count], tokenize=False, add_generation_prompt=header))
+
+    text = text_of(len(plain), header=False)
+    spans = []
     for index, message in enumerate(messages):
         if message["role"] != "assistant" or not message.get("train", True):
             continue
-        before: Any = tokenizer.apply_chat_template(
-            _plain(messages[:index]), add_generation_prompt=True, return_dict=False
-        )
-        upto: Any = tokenizer.apply_chat_template(_plain(messages[: index + 1]), return_dict=False)
-        if ids[: len(upto)] != upto or upto[: len(before)] != before:
-            raise ValueError("the chat template does not preserve prefixes, so assistant tokens cannot be located")
-        emphasised = {
-            piece[0]
-            for text in message.get("emphasis", ())
-            if len(piece := tokenizer.encode(text, add_special_tokens=False)) == 1
-        }
-        for position in range(len(before), len(upto)):
-            weights[position] = content_weight if ids[position] in emphasised else 1.0
-    return Example(ids=ids[:max_length], weights=weights[:max_length])
-
-
-def _plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in message.items() if k not in ("train", "emphasis")} for message in messages]
+        before = text_of(index, header=True)
+        upto = text if index + 1 == len(plain) else text_of(index + 1, header=False)
+        if not upto.startswith(before) or not text.startswith(upto):
+            raise ValueError("the chat template changes earlier messages, so assistant tokens cannot be located")
+        spans.append((len(before), len(upto), frozenset(message.get("emphasis", ()))))
+    return text, spans
 
 
 def batches(examples: Sequence[Example], *, batch_size: int, seed: int) -> Iterator[list[Example]]:

@@ -59,6 +59,10 @@ class Recoveries:
     json_decode: float = 0.12
     repeated_failure: float = 0.09
 
+    def clean(self) -> Recoveries:
+        """The same without repeats and redraws: unhinted recoveries are right."""
+        return replace(self, redraw=0.0, repeat=0.0)
+
     def draw_kind(self, rng: random.Random, *, blind: bool, root: bool = False) -> str:
         """An error kind; `root` leaves repeated_failure out, `blind` keeps to BLIND_KINDS."""
         kinds = ["tool_not_found", "type_error", "test_failure", "runtime_error", "json_decode", "repeated_failure"]
