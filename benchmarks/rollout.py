@@ -1,14 +1,15 @@
 """Tokens per CPU-second: our sampler against TRL's own generation, on the same prompts, in one run, interleaved.
 
-    python benchmarks/rollout.py                     # the tiny model's shape, prompts of the embedded testbed
+    python benchmarks/rollout.py                     # a random model of the tiny model's shape
     python benchmarks/rollout.py --model qwen3       # a random Qwen3 of 8 layers x 256 with a vocabulary of 50000
     python benchmarks/rollout.py --model <folder>    # any saved causal LM with its tokenizer
 
 TRL's side is `GRPOTrainer._generate_single_turn`, that is transformers' generate as TRL 1.16 calls it: every prompt
 repeated to its samples, left-padded, sampled at temperature 1. Ours is one `BatchedSampler.generate` call, once with
-the decoder chosen for the model and once with the model's own forward. CPU time is that of the process, all threads.
-A random model draws its end token rarely, so every row runs to the limit: the case that favours TRL most, since ours
-drops rows that have ended.
+the decoder chosen for the model and once with the model's own forward. CPU time is that of the process; one thread by
+default, because a second one costs more CPU time than it saves in calls this small, on both sides. A random model
+draws its end token rarely, so every row runs to the limit, which favours TRL: ours drops rows that have ended.
+`--end-share 0.07` declares that share of the vocabulary to be end tokens, so that rows end after 14 tokens on average.
 """
 
 from __future__ import annotations
@@ -74,6 +75,14 @@ def testbed_prompts(tokenizer: Any, count: int) -> list[list[int]]:
     return [renderer.prompt_ids(task.prompt) for task in tasks]
 
 
+def end_tokens(tokenizer: Any, share: float) -> list[int]:
+    """The tokenizer's own end tokens, or that share of the vocabulary, spread over it."""
+    if share == 0.0:
+        return list(TurnRenderer(tokenizer).stop_ids)
+    size = len(tokenizer)
+    return sorted({round(i / share) for i in range(1, int(size * share))} - {tokenizer.pad_token_id})
+
+
 def trl_generation(model: Any, tokenizer: Any, *, samples: int, max_new_tokens: int, folder: str) -> Callable[..., Any]:
     """TRL's generation as a function of already repeated prompts; returns lists of sampled ids."""
     from datasets import Dataset
@@ -131,11 +140,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--end-share", type=float, default=0.0, help="share of the vocabulary that ends a row")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
 
     model, tokenizer = load(arguments.model)
     prompts = testbed_prompts(tokenizer, arguments.prompts)
-    stop_ids = TurnRenderer(tokenizer).stop_ids
+    stop_ids = end_tokens(tokenizer, arguments.end_share)
+    model.generation_config.eos_token_id = stop_ids
     limits = {"samples": arguments.samples, "max_new_tokens": arguments.max_new_tokens}
     own = {
         "composer_rl": BatchedSampler(SamplingParams(), stop_ids=stop_ids),
@@ -157,7 +170,7 @@ def main() -> None:
         title=(
             f"{arguments.model}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters, "
             f"{arguments.prompts} prompts of {min(lengths)}-{max(lengths)} tokens x {arguments.samples} samples, "
-            f"up to {arguments.max_new_tokens} new tokens, {arguments.rounds} rounds, "
+            f"up to {arguments.max_new_tokens} new tokens, end share {arguments.end_share}, {arguments.rounds} rounds, "
             f"{torch.get_num_threads()} threads on {platform.machine()}"
         ),
         title_justify="left",
