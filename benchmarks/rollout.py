@@ -1,6 +1,7 @@
 """Tokens per CPU-second: our sampler against TRL's own generation, on the same prompts, in one run, interleaved.
 
-    python benchmarks/rollout.py                     # a random model of the tiny model's shape
+    python benchmarks/rollout.py                     # the tiny model, on its own tasks
+    python benchmarks/rollout.py --model random      # its shape with random weights: no row ends by itself
     python benchmarks/rollout.py --model qwen3       # a random Qwen3 of 8 layers x 256 with a vocabulary of 50000
     python benchmarks/rollout.py --model <folder>    # any saved causal LM with its tokenizer
 
@@ -9,7 +10,8 @@ repeated to its samples, left-padded, sampled at temperature 1. Ours is one `Bat
 the decoder chosen for the model and once with the model's own forward. CPU time is that of the process; one thread by
 default, because a second one costs more CPU time than it saves in calls this small, on both sides. A random model
 draws its end token rarely, so every row runs to the limit, which favours TRL: ours drops rows that have ended.
-`--end-share 0.07` declares that share of the vocabulary to be end tokens, so that rows end after 14 tokens on average.
+`--end-share 0.07` declares that share of the vocabulary to be end tokens: random rows then end after 14 tokens on
+average.
 """
 
 from __future__ import annotations
@@ -30,40 +32,36 @@ from composer_rl.rollouts.sampler import BatchedSampler
 from composer_rl.rollouts.sampling import SamplingParams
 from composer_rl.rollouts.splice import TurnRenderer
 
-SHAPES = {
-    "tiny": ("Llama", {"hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 2}),
-    "qwen3": (
-        "Qwen3",
-        {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8, "head_dim": 64, "vocab_size": 50_000},
-    ),
-}
-
 
 def load(name: str) -> tuple[Any, Any]:
-    """Model and tokenizer: a random model of a known shape with the testbed's tokenizer, or a saved one."""
+    """Model and tokenizer of a name that the module text lists, or of a folder."""
     import transformers
 
-    from composer_rl.envs.substrates.micro.vocabulary import phrases
-    from composer_rl.models.tiny_tokenizer import build_tokenizer
+    from composer_rl.models.tiny import TinyModel
 
-    if name not in SHAPES:
+    if name == "tiny":
+        return TinyModel().load("cpu")
+    random, tokenizer = TinyModel(weights="random").load("cpu")
+    if name == "random":
+        return random, tokenizer
+    if name != "qwen3":
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         return transformers.AutoModelForCausalLM.from_pretrained(name), tokenizer
-    tokenizer = build_tokenizer(phrases())
-    kind, shape = SHAPES[name]
-    settings = {
-        "vocab_size": len(tokenizer),
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4 if kind == "Llama" else 2,
-        "max_position_embeddings": 1024,
-        "tie_word_embeddings": True,
-        "bos_token_id": None,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
     torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**settings | shape)
-    return getattr(transformers, f"{kind}ForCausalLM")(config), tokenizer
+    config = transformers.Qwen3Config(
+        vocab_size=50_000,
+        hidden_size=256,
+        intermediate_size=768,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return transformers.Qwen3ForCausalLM(config), tokenizer
 
 
 def testbed_prompts(tokenizer: Any, count: int) -> list[list[int]]:
@@ -135,10 +133,10 @@ def measure(contenders: dict[str, Callable[..., Any]], prompts: list[list[int]],
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", default="tiny", help="tiny, qwen3, or a folder")
+    parser.add_argument("--model", default="tiny", help="tiny, random, qwen3, or a folder")
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--max-new-tokens", type=int, default=24)
+    parser.add_argument("--max-new-tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--end-share", type=float, default=0.0, help="share of the vocabulary that ends a row")
