@@ -32,8 +32,10 @@ GROUP_SHARE = 0.75
 
 
 def supports(model: Any) -> bool:
-    """Whether a causal LM (not wrapped by peft) is a decoder that this module reproduces."""
+    """Whether a causal LM (not wrapped by peft) is a decoder on one device that this module reproduces."""
     config = model.config
+    if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
+        return False
     if type(model).__name__ not in ARCHITECTURES or not type(model).__module__.startswith("transformers.models."):
         return False
     layer_types = getattr(config, "layer_types", None)

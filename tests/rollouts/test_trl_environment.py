@@ -173,3 +173,29 @@ def test_tool_calls_are_executed_and_rewarded(tmp_path: Path) -> None:
     assert logged(trainer, "tools/call_frequency") == [2.0, 2.0]
     assert logged(trainer, "tools/failure_frequency") == [0.0, 0.0]
     assert any(not torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+
+
+def test_the_embedded_testbed_trains_under_plain_trl(tmp_path: Path) -> None:
+    """TRL parses the tiny model's calls by the tokenizer's response template, and the environment grades them."""
+    from trl import GRPOTrainer
+
+    from composer_rl.envs.micro import MicroEnvironment
+    from composer_rl.models.tiny import TinyModel
+    from composer_rl.sandboxes.process import ProcessSandbox
+
+    model, tokenizer = TinyModel().load("cpu")
+    environment = MicroEnvironment(num_train=8, num_heldout=1)
+    with ProcessSandbox(allow_weak=True) as sandbox:
+        environment.open(sandbox)
+        tasks = list(environment.tasks("train"))
+        trainer = GRPOTrainer(
+            model=model,
+            args=config(tmp_path, max_completion_length=100, max_tool_calling_iterations=3, seed=1),
+            train_dataset=dataset(tasks),
+            processing_class=tokenizer,
+            environment_factory=trl_environment_factory(environment, tasks, environment.tool_specs),
+        )
+        trainer.train()
+    assert min(logged(trainer, "tools/call_frequency")) > 0.5
+    assert max(logged(trainer, "reward")) > 0.0
+    assert all(0.0 <= value <= 1.0 for value in logged(trainer, "reward"))
