@@ -36,22 +36,29 @@ class ProcessSandbox(Sandbox):
     - `namespaces` (root, or a user who may create user namespaces): no other process, network, or IPC object can be
       named; the root folder is read-only and holds the standard library, shared libraries and five devices; the
       scratch folder is a bounded mount that vanishes with the job; a root's child is an unprivileged user.
-    - `setuid` (root without those rights, as in many containers): the child is an unprivileged user; Landlock, where
-      the kernel has it, limits it to the standard library and its scratch folder.
+    - `setuid` (root without those rights, as in many containers): the child is an unprivileged user, and Landlock
+      limits it to the standard library and its scratch folder.
     - `landlock` (an ordinary user without user namespaces): the same user's process, limited by Landlock.
 
     In all three a seccomp filter refuses sockets, new processes, programs, signals to others, ptrace and whatever a
     module has no use for, and rlimits bound CPU time, address space, file size, descriptors and threads. Wall-clock
     and CPU time are enforced by the template. The parent replaces a template that dies or goes silent.
 
-    What it does not hold: a hole in the kernel itself (children share it; use a virtual machine for code that is
-    really hostile); the time of other processes, because cores and caches are shared; under `setuid` without
-    Landlock, reading what every user may read; under `setuid` and `landlock`, the sum of the files written until the
-    job ends (each is bounded, and CPU time bounds their number) and the existence of paths (Landlock does not hide
-    names); kernels before 5.14 count threads per user, so that a candidate's threads may fail to start under
-    `landlock` or in a user namespace. The code shares its interpreter with the harness that calls it, so it can
-    spoil its own answers, or see the arguments of its own later calls. With `allow_weak` on a machine without all of
-    this (macOS) only rlimits and time limits are left, and the code can do what the user can.
+    A template serves one job at a time and has the next one waiting; `num_workers` of them work side by side.
+
+    What it does not hold:
+
+    - A hole in the kernel itself, which all children share. Really hostile code belongs in a virtual machine.
+    - The time of other processes: cores and caches are shared, and a job that uses its CPU time up costs that time.
+    - Under `setuid` and `landlock`: the names of files (Landlock hides contents, not existence), and the sum of the
+      files a job writes until it ends (each one is bounded, and CPU time bounds their number).
+    - Under `setuid`, when other users cannot read the interpreter's library (a Python in root's home), imports
+      beyond a list of common modules fail. Kernels before 5.14 count an ordinary user's threads all together, so
+      that a candidate's may fail to start.
+    - The candidate's own answers: it shares its interpreter with the harness that calls it, so it can spoil them,
+      and it can see the arguments of its later calls. It cannot see an expected value or another job's data.
+    - With `allow_weak` on a machine that has none of this (macOS, Landlock or seccomp missing): only what the warning
+      at open does not list; on macOS that is rlimits and time limits.
     """
 
     num_workers: int | None = None
