@@ -60,6 +60,10 @@ class Draws:
     """`(A,)` float32, full-softmax mass of the tokens that could have been drawn; None without truncation."""
 
 
+LARGE_VOCABULARY = 4096
+BLOCK = 256
+"""Distributions of at least LARGE_VOCABULARY tokens are searched in blocks of BLOCK tokens."""
+
 MAX_UNIFORM = 1.0 - 2.0**-23
 """Largest uniform number `draw` accepts: below it, u * total rounds to less than total in float32."""
 
@@ -122,11 +126,42 @@ def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
     """Index of the first token whose cumulative weight exceeds u * total; a token of weight 0 is never chosen."""
     import torch
 
-    cumulative = weights.cumsum(dim=-1)
-    target = uniforms.unsqueeze(1) * cumulative[:, -1:]
-    # The clamp matters for NaN weights only; the sampler reports them from the probabilities.
-    index = torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=weights.shape[-1] - 1)
+    if weights.shape[-1] < LARGE_VOCABULARY:
+        index = _search(weights, uniforms)
+    else:
+        index = _search_in_blocks(weights, uniforms)
     if weights.device.type == "cpu":
         return index
     # A parallel scan need not be monotone in its last bit, so a weight of 0 can be hit there.
     return torch.where(_pick(weights, index) > 0, index, weights.argmax(dim=-1))
+
+
+def _search(weights: Tensor, uniforms: Tensor) -> Tensor:
+    import torch
+
+    cumulative = weights.cumsum(dim=-1)
+    target = uniforms.unsqueeze(1) * cumulative[:, -1:]
+    # The clamp matters for NaN weights only; the sampler reports them from the probabilities.
+    return torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=weights.shape[-1] - 1)
+
+
+def _search_in_blocks(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """As `_search` without the running sum over the whole vocabulary: first the block, then the token in it."""
+    import torch
+
+    size = weights.shape[-1]
+    whole = size - size % BLOCK
+    sums = weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(dim=-1)
+    if whole < size:
+        sums = torch.cat((sums, weights[:, whole:].sum(dim=-1, keepdim=True)), dim=1)
+    cumulative = sums.cumsum(dim=-1)
+    target = uniforms * cumulative[:, -1]
+    block = torch.searchsorted(cumulative, target.unsqueeze(1), right=True).squeeze(1).clamp(max=sums.shape[1] - 1)
+    chosen = _pick(sums, block)
+    # What is left of the target, as a share of the block: rounding of the sums then cannot leave the block.
+    share = ((target - (_pick(cumulative, block) - chosen)) / chosen).clamp(min=0.0, max=MAX_UNIFORM)
+    start = (block * BLOCK).clamp(max=size - BLOCK)
+    places = start.unsqueeze(1) + torch.arange(BLOCK, device=weights.device)
+    # The last block is shorter: the places before it belong to another one.
+    inside = torch.where(places >= (block * BLOCK).unsqueeze(1), weights.gather(1, places), 0.0)
+    return start + _search(inside, share)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from composer_rl.rollouts import sampling
 from composer_rl.rollouts.sampling import MAX_UNIFORM, Draws, SamplingParams, draw
 
 LOGITS = torch.tensor([1.0, -2.0, 0.5, 3.0, -30.0, 2.0, 2.0, -1.0])
@@ -87,6 +88,22 @@ def test_extreme_uniforms_stay_inside_the_support() -> None:
     many[:, 40_000:] = -torch.inf
     drawn = draw(many, torch.full((64,), MAX_UNIFORM), SamplingParams())
     assert bool((drawn.probs > 0).all())
+
+
+@pytest.mark.parametrize("size", [4096, 5000, 4097])
+def test_a_large_vocabulary_is_searched_in_blocks_with_the_same_result(size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    weights = (torch.randn(300, size, generator=generator) * 3).softmax(-1)
+    weights[:, ::3] = 0.0
+    weights[:100, : size - 60] = 0.0
+    uniforms = torch.rand(300, generator=generator).clamp(max=MAX_UNIFORM)
+    uniforms[::10], uniforms[1::10] = 0.0, MAX_UNIFORM
+    found = sampling._search_in_blocks(weights, uniforms)
+    exact = torch.searchsorted(
+        weights.double().cumsum(-1), uniforms.double()[:, None] * weights.double().sum(-1, True), right=True
+    )[:, 0]
+    assert bool((weights.gather(1, found[:, None]) > 0).all())
+    assert int((found != exact).sum()) <= 2, "only a target on the border of two tokens may be rounded over"
 
 
 def test_half_precision_logits_are_read_in_float32() -> None:
