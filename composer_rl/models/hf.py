@@ -52,7 +52,7 @@ class HFModel(ModelSource):
         path = self._path()
         tokenizer = self._load_tokenizer()
         with _as_config_error(f"model.name={self.name}"):
-            model = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 path,
                 revision=self.revision,
                 dtype=self._torch_dtype(device),

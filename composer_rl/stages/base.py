@@ -60,7 +60,7 @@ class Stage(ABC):
         Raises:
             ConfigError: naming the settings, what is wrong and what to do.
         """
-        return None
+        return
 
     @abstractmethod
     def run(self, context: RunContext) -> StageResult:
