@@ -67,12 +67,12 @@ def run_peer(*, max_steps: int, seed: int, target: float, folder: Path) -> list[
 
 def peer(out: Path, *, max_steps: int, seed: int, target: float) -> None:
     """What a user of TRL would write: prompts, a reward function, GRPOTrainer.train()."""
-    from composer_rl.models.tiny import TinyModel
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     from composer_rl.envs.micro import MicroEnvironment
+    from composer_rl.models.tiny import TinyModel
     from composer_rl.rollouts.multi_turn import MultiTurnRollout
     from composer_rl.rollouts.settings import RolloutSettings
     from composer_rl.runtime import Runtime
