@@ -39,11 +39,6 @@ class Environment(ABC):
         """The tools that answers may call; empty where an answer is no tool call. Read by rollout.backend=trl|vllm."""
         return ()
 
-    @property
-    def tools(self) -> Sequence[ToolSpec]:
-        """Tools that a backend may offer by name (rollout=trl, rollout=vllm); empty where answers are free text."""
-        return ()
-
     @abstractmethod
     def open(self, sandbox: Sandbox) -> None:
         """Take the sandbox that runs model-written code (already open) and prepare the tasks."""

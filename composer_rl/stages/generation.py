@@ -59,7 +59,7 @@ def trl_generation(policy: Policy, reward: RewardFunction) -> Generation:
     _check_tool_template(policy)
     return Generation(
         trainer_kwargs={
-            "environment_factory": trl_environment_factory(policy.env, policy.env.tasks("train"), policy.env.tools)
+            "environment_factory": trl_environment_factory(policy.env, policy.env.tasks("train"), policy.env.tool_specs)
         },
         config_kwargs={"max_tool_calling_iterations": max(policy.env.max_turns - 1, 1)},
         reward_functions=functions,
