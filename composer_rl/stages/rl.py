@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class RLStage(Stage):
     """Samples rollouts, scores them, and takes policy-gradient steps with TRL's trainer."""
 
-    max_steps: int = 120
+    max_steps: int = 150
     """Optimizer steps, at least 1; `max_steps` on the command line wins."""
     eval_every: int = 10
     """Optimizer steps between held-out evaluations, at least 0; 0 evaluates at the start and the end only."""

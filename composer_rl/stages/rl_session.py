@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
+from transformers import TrainerState
 
 from composer_rl.engagement import EngagementTable, engagement_metrics
 from composer_rl.errors import RunDirectoryError
@@ -69,17 +70,32 @@ class RLSession:
                 state.restore(checkpoint)
                 _LOG.info("resuming from %s with a fresh rollout", checkpoint.name)
             self._context.trackers.phase("")
-            output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            train_s = self._train(trainer, checkpoint)
+            if trainer.state.global_step != heldout.latest_step:
+                heldout.measure(policy.model, trainer.state)
             self._save(trainer, policy)
         rows = table.rows()
         figures = {
             **heldout.result(),
             **engagement_metrics(rows),
-            "time/train_s": float(output.metrics["train_runtime"]),
+            "time/train_s": train_s,
             "train/steps": float(trainer.state.global_step),
             "train/tokens": float(trainer.state.num_input_tokens_seen),
         }
         return StageResult(metrics=figures, engagement=[vars(row) for row in rows])
+
+    def _train(self, trainer: ComposerReplicationTrainer, checkpoint: Path | None) -> float:
+        """Take the steps that are left and return the seconds they took.
+
+        The Hugging Face loop takes a step before it looks at max_steps, so a run that is complete is not entered.
+        """
+        if checkpoint is not None and int(checkpoint.name.rpartition("-")[2]) >= trainer.args.max_steps:
+            trainer._load_from_checkpoint(str(checkpoint))
+            trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+            _LOG.info("%s is already at max_steps=%d: nothing to train", checkpoint.name, trainer.args.max_steps)
+            return 0.0
+        output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        return float(output.metrics["train_runtime"])
 
     def _checkpoint_to_resume(self) -> Path | None:
         if not self._context.resume:

@@ -91,6 +91,16 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(train: Train) -> Non
     }
 
 
+def test_resuming_a_complete_run_takes_no_step(train: Train) -> None:
+    assert train("max_steps=2", "stage.save_every=1")[0] == 0
+    code, run_dir = train("max_steps=2", "stage.save_every=1", "resume=true")
+    assert code == 0
+    record = result(run_dir)
+    assert record["metrics"]["train/steps"] == 2
+    assert "heldout/reward_after" in record["metrics"]
+    assert max(r["step"] for r in metrics(run_dir)) == 2
+
+
 def test_resuming_without_a_checkpoint_says_so(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = train("max_steps=2", "stage.save_every=0", folder="none")
     assert code == 0

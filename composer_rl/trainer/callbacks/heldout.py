@@ -33,30 +33,31 @@ class HeldoutCallback(TrainerCallback):
         self._timings = timings
         self.before: dict[str, float] = {}
         self.latest: dict[str, float] = {}
-        self._latest_step = -1
+        self.latest_step = -1
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Measure the policy that training starts from."""
         if not self.before:
-            self._run(model, state)
+            self.measure(model, state)
             self.before = dict(self.latest)
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Measure every `every` optimizer steps; the last step is left to on_train_end."""
         if self._every and state.global_step % self._every == 0 and state.global_step < state.max_steps:
-            self._run(model, state)
+            self.measure(model, state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Measure the policy that training ended with."""
-        if self._latest_step != state.global_step:
-            self._run(model, state)
+        if self.latest_step != state.global_step:
+            self.measure(model, state)
 
-    def _run(self, model: Any, state: Any) -> None:
+    def measure(self, model: Any, state: Any) -> None:
+        """Evaluate now and log the figures at the state's step."""
         self._tracker.phase("measuring held-out tasks")
         with self._timings.measure("eval"):
             self.latest = self._evaluate(model, state.global_step)
         self._tracker.phase("")
-        self._latest_step = state.global_step
+        self.latest_step = state.global_step
         self._tracker.log(self.latest, step=state.global_step)
 
     def result(self) -> dict[str, float]:
