@@ -10,21 +10,24 @@ from typing import Any
 import pytest
 
 TEMPLATE = (
-    "{% for m in messages %}{{ '<' + m['role'] + '> ' + m['content'] + ' </s>' }}{% endfor %}"
+    "{% for m in messages %}{{ '<' + m['role'] + '>' + m['content'] + '</s>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
 )
 
 
 def save_model(folder: Path, kind: str) -> Path:
-    """A one-layer model of the kind ("llama" or "qwen3") with a word tokenizer."""
+    """A one-layer model of the kind ("llama" or "qwen3") with a byte tokenizer."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-    vocabulary = ["<pad>", "</s>", "<unk>", "<user>", "<assistant>", "a", "b", "c", "d"]
-    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+    special = ["<pad>", "</s>", "<user>", "<assistant>", "<system>", "<tool>"]
+    vocabulary = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens(special)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="</s>")
     tokenizer.chat_template = TEMPLATE
     sizes: dict[str, Any] = {
         "vocab_size": len(vocabulary),

@@ -10,7 +10,7 @@ import pytest
 
 WORDS = [f"w{i}" for i in range(40)]
 TEMPLATE = (
-    "{% for message in messages %}{{ '<' + message['role'] + '> ' + message['content'] + ' <eos>' }}{% endfor %}"
+    "{% for message in messages %}{{ '<' + message['role'] + '> ' + message['content'] + ' <eos> ' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
 )
 
