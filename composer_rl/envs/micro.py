@@ -19,6 +19,7 @@ from composer_rl.envs.substrates.micro.contents import (
     shown_assertion,
     true_content,
 )
+from composer_rl.envs.substrates.micro.drafts import SYNTAX_MESSAGE
 from composer_rl.envs.substrates.micro.hidden_rules import FUNCTION_KEY, KEYS, TOOLS
 from composer_rl.envs.substrates.micro.protocol import (
     CallError,
@@ -64,7 +65,7 @@ class MicroEnvironment(Environment):
     """Modules with a second, kept function; in [0, 1]."""
     vague_share: float = 0.5
     """One-operation tasks whose docstring leaves the constant to the failing assert; in [0, 1]."""
-    mixture_share: float = 0.2
+    mixture_share: float = 0.12
     """Two-operation tasks; half of the held-out ones are mixtures no training task uses; in [0, 1]."""
 
     def __post_init__(self) -> None:
@@ -149,6 +150,8 @@ class MicroEnvironment(Environment):
             if verdict.failure is None:
                 return StepResult(reward=verdict.reward, done=True)
             reward, kind, message = verdict.reward, str(verdict.failure.kind), verdict.failure.message
+            if verdict.failure.outcome.error_type in ("SyntaxError", "IndentationError", "TabError"):
+                message = SYNTAX_MESSAGE
             assertion = assertion_of(_cases(episode.spec)[verdict.failure.index])
         done = episode.num_turns >= self.max_turns
         root_kind = None

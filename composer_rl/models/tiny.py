@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).parent / "tiny_assets"
 """Folder with model.safetensors, config.json and the tokenizer's files; `from_pretrained` loads it."""
 
+FLOOR_RECORD = ASSETS / "floor.json"
+"""Seed, steps, settings and final loss (nats) of the `stage=sft` run that made the floor."""
+
 
 @dataclass(kw_only=True)
 class TinyModel(ModelSource):

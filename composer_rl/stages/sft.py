@@ -1,7 +1,7 @@
 """`stage=sft`: supervised training, on the testbed's generated corpus (makes the floor) or on conversations of yours.
 
-The generator's corpus has two streams, first calls and recoveries, each with its own batch and equal weight. The
-first steps show right first calls only; the noise that leaves reinforcement learning something to gain comes after,
+The generator's corpus has two streams, first calls and recoveries, each with its own batch and weight. The first
+steps show right first calls only; the noise that leaves reinforcement learning something to gain comes after,
 when the model can already do the tasks. Matrices are trained with Muon, everything else with AdamW.
 """
 
@@ -29,9 +29,9 @@ class SFTStage(Stage):
     messages, default true) and `emphasis` (list of str: tokens equal to one carry `content_weight`)."""
     fresh: bool | None = None
     """Start from random weights; null: yes for the generator, no for a corpus of your own."""
-    max_steps: int = 720
+    max_steps: int = 900
     """Optimizer steps, at least 1; `max_steps` on the command line wins."""
-    clean_share: float = 2 / 3
+    clean_share: float = 0.53
     """Share of the steps, at the start, with right first calls only (generator); range [0, 1]."""
     num_tasks: int = 4000
     """Tasks that the generator makes conversations of, two each, for the clean and for the noisy steps; at least 1."""
@@ -39,7 +39,9 @@ class SFTStage(Stage):
     """First calls (generator) or conversations (corpus) a step, at least 1."""
     recovery_batch_size: int = 20
     """Recoveries a step (generator), at least 1."""
-    content_weight: float = 4.0
+    recovery_share: float = 0.65
+    """Weight of the recoveries' loss; the first calls' loss has the rest (generator); range [0, 1]."""
+    content_weight: float = 6.0
     """Loss weight of emphasised tokens, the content that a hint states; above 0. Other trained tokens weigh 1."""
     max_length: int = 512
     """Tokens of a conversation that are kept, at least 8."""
@@ -51,8 +53,8 @@ class SFTStage(Stage):
     """Steps of linear warm-up, at least 0."""
     decay_share: float = 0.4
     """Share of the steps, at the end, over which the learning rate falls to 0; range [0, 1]."""
-    mix: Mix = field(default_factory=Mix)
-    """Kinds of generated tasks."""
+    mix: Mix = field(default_factory=lambda: Mix(mixture=0.25))
+    """Kinds of generated tasks; more mixtures than the environment has, because they are the hardest to learn."""
     noise: Noise = field(default_factory=Noise)
     """How first calls go wrong."""
     recoveries: Recoveries = field(default_factory=Recoveries)
@@ -66,7 +68,7 @@ class SFTStage(Stage):
         for name in ("content_weight", "matrix_lr", "other_lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        for name in ("clean_share", "decay_share"):
+        for name in ("clean_share", "recovery_share", "decay_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
         if self.source == "corpus" and not self.path:

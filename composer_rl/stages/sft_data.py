@@ -35,7 +35,7 @@ def generated(
                 neutral=NEUTRAL_TEXT,
                 seed=2 * seed + int(clean),
                 noise=noise,
-                recoveries=recoveries.clean() if clean else recoveries,
+                recoveries=recoveries,
                 clean=clean,
             ),
             num_tasks,

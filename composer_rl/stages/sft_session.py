@@ -114,7 +114,8 @@ class SFTSession:
                 optimizer.param_groups[0]["lr"] = peak * factor
                 optimizer.zero_grad()
             losses = [weighted_loss(model, part, pad_id=_pad_id(tokenizer)) for part in batch]
-            loss = torch.stack(losses).mean()
+            shares = (1 - stage.recovery_share, stage.recovery_share) if len(losses) == 2 else (1.0,)
+            loss = torch.stack([part * share for part, share in zip(losses, shares, strict=True)]).sum()
             loss.backward()
             for optimizer in optimizers:
                 optimizer.step()

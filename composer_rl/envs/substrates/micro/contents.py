@@ -8,7 +8,7 @@ from typing import Any
 
 from composer_rl.envs.substrates.micro.hidden_rules import FUNCTION_KEY, KEY_OF, KEYS, TOOLS, tool_schema
 from composer_rl.envs.substrates.micro.modules import other_constants
-from composer_rl.envs.substrates.micro.names import PARAMETER_NAMES
+from composer_rl.envs.substrates.micro.names import FUNCTION_NAMES, PARAMETER_NAMES
 from composer_rl.envs.substrates.micro.protocol import ToolCall, assertion_of
 from composer_rl.envs.substrates.micro.tasks import TaskSpec
 
@@ -19,6 +19,7 @@ class Content:
 
     tool: str
     key: str
+    function: str
     parameter: str
     n: Any
     """The (first) constant of the body."""
@@ -26,13 +27,19 @@ class Content:
 
 def true_content(task: TaskSpec) -> Content:
     """What the right call of a task is made of."""
-    return Content(tool=task.tool, key=task.key, parameter=task.target.parameter, n=task.target.n)
+    return Content(
+        tool=task.tool,
+        key=task.key,
+        function=task.target.name,
+        parameter=task.target.parameter,
+        n=task.target.n,
+    )
 
 
 def call_with(task: TaskSpec, content: Content) -> ToolCall:
     """The call that would be right if `content` were true."""
     body = replace(task.target, parameter=content.parameter, n=content.n).body
-    return ToolCall(tool=content.tool, arguments={FUNCTION_KEY: task.target.name, content.key: body})
+    return ToolCall(tool=content.tool, arguments={FUNCTION_KEY: content.function, content.key: body})
 
 
 def gold_call(task: TaskSpec) -> ToolCall:
@@ -47,7 +54,8 @@ def other_content(task: TaskSpec, kind: str, rng: random.Random) -> Content:
         return replace(truth, key=rng.choice([key for key in KEYS if key != truth.key]))
     if kind == "runtime_error":
         names = [name for name in PARAMETER_NAMES[task.target.definition.kind] if name != truth.parameter]
-        return replace(truth, parameter=rng.choice(names))
+        functions = [name for name in FUNCTION_NAMES if name != truth.function]
+        return replace(truth, function=rng.choice(functions), parameter=rng.choice(names))
     if kind == "test_failure":
         return replace(truth, n=rng.choice(other_constants(task.target, task.fail_to_pass[0].args[0])))
     tool = rng.choice([tool for tool in TOOLS if tool != truth.tool])
@@ -86,7 +94,7 @@ def hint_context(
         "tool_name": tool,
         "tool_schema": tool_schema(content.key),
         "intent": f"restore {task.target.name}",
-        "names_in_scope": [content.parameter],
+        "names_in_scope": [content.function, content.parameter],
         "assertion": shown_assertion(task, content.n) if assertion is None else assertion,
     }
     if root_kind is not None:

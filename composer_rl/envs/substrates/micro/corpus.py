@@ -19,16 +19,18 @@ from typing import Any
 from composer_rl.envs.substrates.micro.contents import Content, call_with, hint_context, other_content, true_content
 from composer_rl.envs.substrates.micro.drafts import (
     BREAKS,
+    QUIET,
     Draft,
     Noise,
     failing_draft,
     first_draft,
     true_draft,
+    wrong_constant,
     wrong_parameter,
 )
 from composer_rl.envs.substrates.micro.hidden_rules import KEYS, NEW_REPOSITORIES, TOOLS
 from composer_rl.envs.substrates.micro.protocol import prompt
-from composer_rl.envs.substrates.micro.tasks import TaskSpec
+from composer_rl.envs.substrates.micro.tasks import TaskSpec, check_shares
 from composer_rl.types import Message
 
 HintRenderer = Callable[[str, dict[str, Any]], str | None]
@@ -43,25 +45,26 @@ class Recoveries:
     """What the second and third turns of the corpus look like, shares in [0, 1]."""
 
     hinted: float = 0.5
-    neutral: float = 0.1
+    neutral: float = 0.14
     """Content-free hints; the rest goes without any."""
     counterfactual: float = 0.8
     """Hinted recoveries whose content is redrawn at random."""
-    redraw: float = 0.75
+    redraw: float = 0.88
     """Unhinted recoveries whose failing item is redrawn at random."""
     repeat: float = 0.13
     """Unhinted recoveries that send the failed call again."""
-    tool_not_found: float = 0.22
+    tool_not_found: float = 0.17
     """Weights of the error kinds."""
-    type_error: float = 0.2
-    test_failure: float = 0.26
-    runtime_error: float = 0.13
-    json_decode: float = 0.12
-    repeated_failure: float = 0.09
+    type_error: float = 0.17
+    test_failure: float = 0.32
+    runtime_error: float = 0.15
+    json_decode: float = 0.11
+    repeated_failure: float = 0.08
 
-    def clean(self) -> Recoveries:
-        """The same without repeats and redraws: unhinted recoveries are right."""
-        return replace(self, redraw=0.0, repeat=0.0)
+    def __post_init__(self) -> None:
+        check_shares(self)
+        if self.hinted + self.neutral > 1:
+            raise ValueError(f"hinted + neutral must be at most 1, got {self.hinted + self.neutral}")
 
     def draw_kind(self, rng: random.Random, *, blind: bool, root: bool = False) -> str:
         """An error kind; `root` leaves repeated_failure out, `blind` keeps to BLIND_KINDS."""
@@ -106,13 +109,26 @@ def conversations(
     Args:
         render: makes the hints; it must cover every error kind.
         neutral: text of a content-free hint.
+        clean: first calls are right (new repositories aside) and so are unhinted recoveries, and what they copy
+            from the prompt carries the content weight; the calls that a recovery follows stay noisy.
     """
     rng = random.Random(f"corpus-{seed}")
+    first_noise = QUIET if clean else noise
+    if clean:
+        recoveries = replace(recoveries, redraw=0.0, repeat=0.0)
     for task in tasks:
-        draft = true_draft(task) if clean and task.repository not in NEW_REPOSITORIES else first_draft(task, noise, rng)
-        answer = draft.render(task)
-        first: list[Message] = [*prompt(task), {"role": "assistant", "content": answer}]
-        yield first, _recovery(task, render, neutral, noise, recoveries, rng)
+        answer: Message = {"role": "assistant", "content": first_draft(task, first_noise, rng).render(task)}
+        conversation = _recovery(task, render, neutral, noise, recoveries, rng)
+        if clean:
+            answer["emphasis"] = copied_items(task)
+            conversation[-1].setdefault("emphasis", copied_items(task))
+        yield [*prompt(task), answer], conversation
+
+
+def copied_items(task: TaskSpec) -> list[str]:
+    """What the right call copies from the prompt: constants, the parameter and the function's name."""
+    target = task.target
+    return [str(item) for item in (target.n, target.m, target.parameter, target.name) if item is not None]
 
 
 def _recovery(
@@ -139,7 +155,7 @@ def _recovery(
         return messages + _hinted(site, render, recoveries, rng)
     if chance < recoveries.hinted + recoveries.neutral:
         messages.append({"role": "user", "content": neutral})
-    answer = _unhinted(site, recoveries, rng).render(task)
+    answer = _unhinted(site, noise, recoveries, rng).render(task)
     return [*messages, {"role": "assistant", "content": answer}]
 
 
@@ -177,12 +193,12 @@ def stated_items(content: Content, root: str) -> list[str]:
         "tool_not_found": [content.tool, content.key],
         "json_decode": [content.tool, content.key],
         "type_error": [content.key],
-        "runtime_error": [content.parameter],
+        "runtime_error": [content.function, content.parameter],
         "test_failure": [str(content.n)],
     }[root]
 
 
-def _unhinted(site: Site, recoveries: Recoveries, rng: random.Random) -> Draft:
+def _unhinted(site: Site, noise: Noise, recoveries: Recoveries, rng: random.Random) -> Draft:
     """The failed call again, or the right call with the failing item redrawn, or the right call."""
     if rng.random() < recoveries.repeat:
         return site.draft
@@ -194,6 +210,11 @@ def _unhinted(site: Site, recoveries: Recoveries, rng: random.Random) -> Draft:
         if rng.random() < 0.4:
             return replace(truth, break_index=rng.randrange(len(BREAKS)))
         return replace(truth, content=replace(content, tool=rng.choice(TOOLS), key=rng.choice(KEYS)))
+    tried = site.draft.content
     if site.root == "runtime_error":
-        return replace(truth, content=replace(content, parameter=wrong_parameter(site.task, rng)))
+        return replace(
+            truth, content=replace(content, parameter=wrong_parameter(site.task, rng, tried=tried.parameter))
+        )
+    if site.root == "test_failure":
+        return replace(truth, content=replace(content, n=wrong_constant(site.task, noise, rng, tried=tried.n)))
     return replace(truth, content=other_content(site.task, site.root, rng))

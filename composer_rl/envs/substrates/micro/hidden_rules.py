@@ -1,8 +1,8 @@
 """The rules a policy has to learn, because no prompt states them: repository -> tool -> argument key.
 
 Every system prompt lists all tools; which one works in a repository, and under which argument key it takes the
-code, only the error, the hint or experience tells. The two NEW_REPOSITORIES are never solved in the floor's corpus
-but do occur in reinforcement learning, so their tools have to be found by exploration.
+code, only the error, the hint or experience tells. In the two NEW_REPOSITORIES the floor's corpus guesses the tool at
+random and never tells which guess is right, so reinforcement learning has to find it out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ REPOSITORIES = tuple(TOOL_OF)
 """All repositories, known ones first."""
 
 NEW_REPOSITORIES = ("olive", "mango")
-"""Repositories that the floor has never seen solved."""
+"""Repositories in which the floor is never told the right tool."""
+
+CANDIDATES_OF = {"olive": ("fill", "write", "put", "swap_in"), "mango": ("edit", "save", "patch", "insert")}
+"""The tools that the floor's corpus calls at random in a new repository, the right one among them. The two sets are
+disjoint: with the same guesses in both, a policy takes the two repositories for one and never leaves the tool that it
+happens to find first in either."""
 
 KNOWN_REPOSITORIES = tuple(name for name in REPOSITORIES if name not in NEW_REPOSITORIES)
 """Repositories of the floor's demonstrations."""

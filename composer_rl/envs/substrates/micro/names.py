@@ -33,35 +33,21 @@ PARAMETER_NAMES: dict[ValueKind, tuple[str, ...]] = {
 LOOP_NAME = "v"
 """Variable of comprehensions; never a parameter name."""
 
-PLACEHOLDER_NAME = "arg"
-"""A name that no function has: what a careless body uses for the parameter."""
+PLACEHOLDER_NAMES = ("arg", "obj")
+"""Names that no parameter has: what a careless body uses for it."""
 
 PLACEHOLDER_NUMBERS = (0, 1)
 """Numbers that are no constant of any recipe: what a careless body uses for one."""
 
-PLACEHOLDER_WORD = "foo"
+PLACEHOLDER_WORDS = ("foo", "bar")
 """The same for word constants."""
 
 WORDS = (
-    "oak",
-    "elm",
-    "ash",
-    "fir",
-    "yew",
-    "ivy",
-    "sun",
-    "sky",
-    "fog",
-    "ice",
-    "bay",
-    "cove",
-    "reef",
-    "dune",
-    "hill",
-    "lake",
-    "moor",
-    "peak",
-    "rock",
-    "sand",
-)
+    "oak", "elm", "ash", "fir", "yew", "ivy", "sun", "sky", "fog", "ice",
+    "bay", "cove", "reef", "dune", "hill", "lake", "moor", "peak", "rock", "sand",
+    "birch", "cedar", "maple", "pine", "rose", "lily", "fern", "moss", "reed", "vine",
+    "rain", "snow", "wind", "frost", "storm", "cloud", "dawn", "dusk", "noon", "tide",
+    "wave", "shore", "creek", "marsh", "field", "grove", "glade", "ridge", "cliff", "canyon",
+    "ember", "flame", "spark", "smoke", "coal", "iron", "gold", "tin", "zinc", "lead",
+)  # fmt: skip
 """Constants and arguments of the str functions."""

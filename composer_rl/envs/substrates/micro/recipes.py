@@ -56,7 +56,7 @@ def _family(
 
 FAMILIES: tuple[Recipe, ...] = (
     _family("add", "int", 0, "return {x} + {n}", "Add {n} to {x}.", "Add a number to {x}."),
-    _family("subtract_from", "int", 0, "return {n} - {x}", "Take {x} from {n}.", "Take {x} from a number."),
+    _family("subtract_from", "int", 0, "return -{x} + {n}", "Take {x} from {n}.", "Take {x} from a number."),
     _family("multiply", "int", 1, "return {x} * {n}", "Multiply {x} by {n}.", "Multiply {x} by a number."),
     _family("cap", "int", 99, "return min({x}, {n})", "Cap {x} at {n}.", "Cap {x} at a number."),
     _family(
@@ -147,6 +147,24 @@ FAMILIES: tuple[Recipe, ...] = (
         "return {x} or '{n}'",
         "Return {x}, or '{n}' for none.",
         "Return {x}, or a word for none.",
+        WORDS,
+    ),
+    _family(
+        "join",
+        "str",
+        "",
+        "return '{n}'.join([{x}, {x}])",
+        "Join {x} to itself with '{n}'.",
+        "Join {x} to itself with a word.",
+        WORDS,
+    ),
+    _family(
+        "later",
+        "str",
+        "",
+        "return max({x}, '{n}')",
+        "Return the later of {x} and '{n}'.",
+        "Return the later of {x} and a word.",
         WORDS,
     ),
 )

@@ -35,6 +35,13 @@ PROBES = (
 """Functions that the graded module of a one-function task carries for its PASS_TO_PASS asserts."""
 
 
+def check_shares(record: object) -> None:
+    """Raise ValueError for a float field of a dataclass outside [0, 1]."""
+    for name, value in vars(record).items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must be in [0, 1], got {value}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mix:
     """Shares of the kinds of tasks, each in [0, 1]."""
@@ -43,8 +50,11 @@ class Mix:
     """Modules with a second, kept function."""
     vague: float = 0.5
     """One-operation tasks whose docstring leaves the constant out."""
-    mixture: float = 0.2
+    mixture: float = 0.12
     """Two-operation tasks; of the held-out ones half are unseen mixtures."""
+
+    def __post_init__(self) -> None:
+        check_shares(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,11 +252,11 @@ def _mutants(function: FunctionSpec) -> Iterator[tuple[str, Any, Any]]:
             yield recipe.name, n, m + shift
         if n != m:
             yield recipe.name, m, n
-    for other in _neighbours(recipe):
+    for other in neighbours(recipe):
         yield other, n, m
 
 
-def _neighbours(recipe: Recipe) -> list[str]:
+def neighbours(recipe: Recipe) -> list[str]:
     """Names of the recipes a policy would confuse with this one."""
     if not recipe.is_mixture:
         return [f.name for f in FAMILIES if f.kind == recipe.kind and f is not recipe]

@@ -6,8 +6,8 @@ from composer_rl.envs.substrates.micro.hidden_rules import KEYS, REPOSITORIES, T
 from composer_rl.envs.substrates.micro.names import (
     FUNCTION_NAMES,
     PARAMETER_NAMES,
-    PLACEHOLDER_NAME,
-    PLACEHOLDER_WORD,
+    PLACEHOLDER_NAMES,
+    PLACEHOLDER_WORDS,
     WORDS,
 )
 from composer_rl.envs.substrates.micro.recipes import CLAUSES, FAMILIES, literals
@@ -19,7 +19,7 @@ BOILERPLATE = (
     '{"name: "', '", "arguments": "function": "', '"}', "}}",
     "ToolError: no tool ", "TypeError: ", "() got ", "() misses ", " must be a string",
     "NameError: name '", "' is not defined", "LookupError: no function ", "AssertionError: ", ", got ", "None",
-    "SyntaxError: ", "invalid syntax", "JSONDecodeError: ", "RepeatedFailure: ", "not a call with name and arguments",
+    "SyntaxError: invalid syntax", "JSONDecodeError: ", "RepeatedFailure: ", "not a call with name and arguments",
     "Expecting value", "Expecting ',' delimiter", "Expecting ':' delimiter", "Unterminated string starting at",
     "Expecting property name enclosed in double quotes", "Extra data", "Invalid control character at",
     "Reminder: ", "the tools here are ", "(function, ", ").", "tool arguments must be valid JSON, for ",
@@ -32,7 +32,7 @@ BOILERPLATE = (
 def phrases() -> list[str]:
     """All pieces in a fixed order without repetition; single characters are left to the byte alphabet."""
     pieces: list[str] = [str(number) for number in range(100)]
-    pieces += [*TOOLS, *KEYS, *REPOSITORIES, *FUNCTION_NAMES, *WORDS, PLACEHOLDER_NAME, PLACEHOLDER_WORD]
+    pieces += [*TOOLS, *KEYS, *REPOSITORIES, *FUNCTION_NAMES, *WORDS, *PLACEHOLDER_NAMES, *PLACEHOLDER_WORDS]
     for names in PARAMETER_NAMES.values():
         pieces += names
     for recipe in FAMILIES:
