@@ -79,7 +79,9 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(train: Train) -> Non
     assert code == 0
     code, run_dir = train("max_steps=4", "stage.save_every=2", "resume=true", folder="parts")
     assert code == 0
+    start = load_file(run_dir.parent / "whole" / "checkpoint-2" / "model.safetensors")
     whole = load_file(run_dir.parent / "whole" / "checkpoint" / "model.safetensors")
+    assert any(bool((whole[name] != start[name]).any()) for name in whole), "the resumed steps must change something"
     parts = load_file(run_dir / "checkpoint" / "model.safetensors")
     assert all(bool((whole[name] == parts[name]).all()) for name in whole)
     rewards = {r["step"]: r["reward"] for r in metrics(run_dir) if "reward" in r}
