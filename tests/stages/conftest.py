@@ -73,7 +73,11 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(model_folder: Callable[[str], Path], prompts: Path, tmp_path: Path) -> Callable[..., tuple[int, Path]]:
     """Run train.py in this process on the small model and prompts; returns (exit code, run folder)."""
 
-    def run(*overrides: str, kind: str = "llama", folder: str = "run") -> tuple[int, Path]:
+    own_reward = ("reward=function", "reward.function._target_=tests.stages.small_reward.printable")
+
+    def run(
+        *overrides: str, kind: str = "llama", folder: str = "run", reward: tuple[str, ...] = own_reward
+    ) -> tuple[int, Path]:
         from composer_rl.cli import main
 
         run_dir = tmp_path / folder
@@ -82,8 +86,7 @@ def train(model_folder: Callable[[str], Path], prompts: Path, tmp_path: Path) ->
                 "env=dataset",
                 f"env.path={prompts}",
                 "env.heldout_fraction=0.3",
-                "reward=function",
-                "reward.function._target_=tests.stages.small_reward.printable",
+                *reward,
                 "trusted_packages=[tests]",
                 "model=hf",
                 f"model.name={model_folder(kind)}",

@@ -123,7 +123,6 @@ def test_the_same_seed_gives_the_same_run(train: Train) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["reward=execution"], "does not grade"),
         (["rollout.prompts_per_rollout=5", "po.updates_per_rollout=3"], "rollout.prompts_per_rollout=5"),
         (["stage.keep_checkpoints=1"], "keep_checkpoints must be at least 2"),
         (["max_steps=0"], "max_steps"),
@@ -138,6 +137,15 @@ def test_settings_that_do_not_fit_together(
     assert message in error
     assert len(error.strip().splitlines()) == 1
     assert not run_dir.exists(), "nothing is written for bad input"
+
+
+def test_a_reward_that_reads_grades_needs_an_environment_that_gives_them(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, run_dir = train(reward=("reward=execution",))
+    assert code == 2
+    assert "does not grade" in capsys.readouterr().err
+    assert not run_dir.exists()
 
 
 def test_stage_settings_are_checked() -> None:
