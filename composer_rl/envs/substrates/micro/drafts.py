@@ -52,18 +52,18 @@ class Noise:
     """How often a first call is wrong, each in [0, 1]."""
 
     tool: float = 0.09
-    key: float = 0.12
-    parameter: float = 0.1
+    key: float = 0.13
+    parameter: float = 0.12
     """Uses a placeholder, or (a quarter of them) another name, for the parameter."""
     function: float = 0.04
     """Names the kept function, in two-function modules."""
     vague_constant: float = 0.4
     """Wrong constant where the docstring leaves it out."""
-    clear_constant: float = 0.16
+    clear_constant: float = 0.2
     """Wrong constant where the docstring states it."""
     placeholder: float = 1.0
     """Wrong constants that are placeholders; the rest is drawn from the recipe's constants."""
-    malformed: float = 0.09
+    malformed: float = 0.1
 
     def __post_init__(self) -> None:
         check_shares(self)
