@@ -27,6 +27,7 @@ from composer_rl.envs.substrates.micro.protocol import (
     read_call,
     resolve,
     show_call,
+    show_name,
     to_task,
 )
 from composer_rl.envs.substrates.micro.tasks import Mix, TaskSpec, TestCase, generate
@@ -202,7 +203,7 @@ def _meta(
     spec = episode.spec
     tool = ""
     if (root_kind or kind) != "json_decode":
-        tool = read_call(action).tool
+        tool = show_name(read_call(action).tool)
     context = partial(hint_context, spec, kind=kind, message=message, tool=tool, root_kind=root_kind)
     rng = Random(f"{episode.task.task_id}-{episode.num_turns}-{kind}")
     truth: Content = true_content(spec)

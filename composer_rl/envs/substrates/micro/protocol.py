@@ -21,6 +21,9 @@ SYSTEM_PROMPT = "Tools: " + " ".join(TOOLS)
 MAX_VALUE_CHARS = 120
 """Characters of a value shown in an error."""
 
+MAX_NAME_CHARS = 40
+"""Characters of a name shown in an error."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
@@ -46,6 +49,12 @@ def show_value(value: Any) -> str:
     """Python text of a value, ASCII only, cut to MAX_VALUE_CHARS."""
     text = ascii(value)
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
+
+
+def show_name(text: str) -> str:
+    """A name that the policy wrote, ASCII only, cut to MAX_NAME_CHARS."""
+    name = text.encode("ascii", "backslashreplace").decode("ascii")
+    return name if len(name) <= MAX_NAME_CHARS else name[: MAX_NAME_CHARS - 3] + "..."
 
 
 def show_call(function: str, args: tuple[Any, ...] | list[Any]) -> str:
@@ -105,16 +114,16 @@ def resolve(task: TaskSpec, call: ToolCall) -> str:
     runtime_error for a function that is not the deleted one.
     """
     if call.tool != task.tool:
-        raise CallError("tool_not_found", f"ToolError: no tool {call.tool}")
+        raise CallError("tool_not_found", f"ToolError: no tool {show_name(call.tool)}")
     for key in call.arguments:
         if key not in (FUNCTION_KEY, task.key):
-            raise CallError("type_error", f"TypeError: {call.tool}() got {key}")
+            raise CallError("type_error", f"TypeError: {call.tool}() got {show_name(key)}")
     for key in (FUNCTION_KEY, task.key):
         if key not in call.arguments:
             raise CallError("type_error", f"TypeError: {call.tool}() misses {key}")
         if not isinstance(call.arguments[key], str):
             raise CallError("type_error", f"TypeError: {key} must be a string")
     if call.arguments[FUNCTION_KEY] != task.target.name:
-        raise CallError("runtime_error", f"LookupError: no function {call.arguments[FUNCTION_KEY]}")
+        raise CallError("runtime_error", f"LookupError: no function {show_name(call.arguments[FUNCTION_KEY])}")
     body: str = call.arguments[task.key]
     return body

@@ -104,3 +104,10 @@ def test_a_task_is_json(train_specs: list[TaskSpec]) -> None:
     task = to_task(train_specs[0])
     assert json.loads(json.dumps(task.payload)) == task.payload
     assert task.task_id == train_specs[0].task_id
+
+
+def test_names_that_the_policy_wrote_are_shown_in_ascii_and_cut(train_specs: list[TaskSpec]) -> None:
+    for name, shown in {"\ud800": "\\ud800", "é": "\\xe9", "a" * 100: "a" * 37 + "..."}.items():
+        with pytest.raises(CallError) as caught:
+            resolve(train_specs[0], ToolCall(tool=name, arguments={}))
+        assert str(caught.value) == f"ToolError: no tool {shown}"
