@@ -102,6 +102,6 @@ def test_bad_settings_are_refused_by_name_rule_and_value(settings: dict[str, Any
 
 def test_the_shipped_settings() -> None:
     tiny = build(yaml.safe_load((CONF / "adamw.yaml").read_text()), path="optim")
-    assert tiny == AdamWSettings()
+    assert tiny == AdamWSettings(learning_rate=5e-4)
     pretrained = build(yaml.safe_load((CONF / "adamw_hf.yaml").read_text()), path="optim")
     assert (pretrained.learning_rate, pretrained.beta2, pretrained.warmup_steps) == (1e-6, 0.999, 20)

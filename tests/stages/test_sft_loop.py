@@ -27,7 +27,7 @@ def test_weights_by_hand(loaded: tuple[Any, Any]) -> None:
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b c", "train": False},
         {"role": "user", "content": "d"},
-        {"role": "assistant", "content": "a b", "emphasis": ["b"]},
+        {"role": "assistant", "content": "ab", "emphasis": ["b"]},
     ]
     (example,) = encode([messages], tokenizer, content_weight=4.0, max_length=64)
     words = tokenizer.convert_ids_to_tokens(example.ids)
