@@ -86,9 +86,11 @@ def peer(out: Path, *, max_steps: int, seed: int, target: float) -> None:
     env = MicroEnvironment()
     points: list[dict[str, Any]] = []
 
-    def first_attempt_grade(completions: Any, task_id: list[str], **kwargs: Any) -> list[float]:
+    def first_attempt_grade(completion_ids: Any, task_id: list[str], **kwargs: Any) -> list[float]:
         episodes = [env.start(tasks[name]) for name in task_id]
-        return [step.reward for step in env.step(episodes, [message[0]["content"] for message in completions])]
+        # Not `completions`: TRL parses a tool call out of the text, which leaves its content empty.
+        texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        return [step.reward for step in env.step(episodes, texts)]
 
     def sample(policy: Any, wanted: Any, *, num_samples: int, seed: int, max_turns: int) -> Any:
         rollout = MultiTurnRollout.from_settings(env, tokenizer, RolloutSettings(), seed=seed, model=policy)

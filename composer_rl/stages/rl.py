@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer_rl.errors import ConfigError
 from composer_rl.stages.base import RunContext, Stage, StageResult
+from composer_rl.trainer.zero_variance import skip_rule
 
 if TYPE_CHECKING:
     from composer_rl.envs.base import Environment
@@ -73,6 +74,20 @@ class RLStage(Stage):
                 f"rollout.prompts_per_rollout={rollout.prompts_per_rollout} x "
                 f"po.num_generations={objective.num_generations})"
             ) from error
+        if objective.dynamic_sampling != "off":
+            rule = skip_rule(
+                beta=objective.beta,
+                entropy_bonus=objective.entropy_coef != 0.0,
+                top_entropy_quantile=objective.top_entropy_quantile,
+                aux_loss=False,
+                multi_objective_aggregation=objective.multi_objective_aggregation,
+                num_channels=len(components["loss"].channels),
+            )
+            if not rule.allowed:
+                raise ConfigError(
+                    f"po.dynamic_sampling={objective.dynamic_sampling} cannot be combined with: {rule.reason}; set "
+                    "po.dynamic_sampling='off' or leave the other setting out"
+                )
         if components["reward"].uses_grades and not env.grades:
             raise ConfigError(
                 "reward reads the environment's grade, but this environment does not grade; choose "

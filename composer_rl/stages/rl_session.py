@@ -171,7 +171,10 @@ class RLSession:
         return [*functions, as_trl(soft)], [*weights, penalty.weight]
 
     def _heldout_callback(self, trainer: ComposerReplicationTrainer, policy: Policy) -> HeldoutCallback:
-        tasks = list(policy.env.tasks("heldout"))[: self._stage.num_heldout]
+        wanted = self._stage.num_heldout
+        tasks = list(policy.env.tasks("heldout"))[:wanted]
+        if wanted is not None and len(tasks) < wanted:
+            _LOG.warning("stage.num_heldout=%d, but the environment has %d held-out tasks", wanted, len(tasks))
         evaluate = HeldoutEvaluator(
             tasks,
             sample=policy.sample,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from composer_rl.types import Rollout, Task
+from composer_rl.types import Task
 
 if TYPE_CHECKING:
     from composer_rl.curricula.base import Curriculum
@@ -64,8 +64,3 @@ class PromptSource:
         """Continue where a checkpoint was written; the curriculum refuses another task set."""
         self._curriculum.load_state_dict(state["curriculum"])
         self.num_drawn = int(state["num_drawn"])
-
-
-def solved_first_attempts(rollouts: Sequence[Rollout]) -> list[tuple[str, bool]]:
-    """(task id, whether the first turn solved it) of each rollout."""
-    return [(rollout.task_id, rollout.solved_first) for rollout in rollouts]

@@ -124,6 +124,7 @@ def test_the_same_seed_gives_the_same_run(train: Train) -> None:
     ("overrides", "message"),
     [
         (["rollout.prompts_per_rollout=5", "po.updates_per_rollout=3"], "rollout.prompts_per_rollout=5"),
+        (["po=dapo", "po.beta=0.1", "rollout.prompts_per_rollout=16"], "cannot be combined with: beta > 0"),
         (["stage.keep_checkpoints=1"], "keep_checkpoints must be at least 2"),
         (["max_steps=0"], "max_steps"),
     ],
@@ -133,9 +134,9 @@ def test_settings_that_do_not_fit_together(
 ) -> None:
     code, run_dir = train(*overrides)
     assert code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert message in errors[0]
     assert not run_dir.exists(), "nothing is written for bad input"
 
 
