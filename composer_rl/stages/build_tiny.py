@@ -51,16 +51,22 @@ def write_tokenizer() -> None:
 
 
 def write_floor(run_dir: Path) -> None:
-    """Weights of a finished `stage=sft` run, and a record of the run that made them."""
+    """Weights of a finished `stage=sft` run of this machine, and a record of what made them.
+
+    The number of threads does not change the result; the vector instructions of the CPU do, by their rounding.
+    """
     result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
     if result["status"] != "succeeded" or "sft/loss" not in result["metrics"]:
         raise SystemExit(f"{run_dir} holds no finished run of stage=sft")
     for name in ("model.safetensors", "generation_config.json"):
         shutil.copyfile(run_dir / "checkpoint" / name, ASSETS / name)
+    import torch
+
     record = {
         "seed": result["seeds"]["seed"],
         "loss": result["metrics"]["sft/loss"],
         "steps": result["metrics"]["train/steps"],
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "stage": result["config"]["stage"],
     }
     FLOOR_RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -62,7 +62,7 @@ def test_random_weights_follow_their_seed() -> None:
 
 def test_the_record_of_the_floor_is_complete() -> None:
     record = json.loads(FLOOR_RECORD.read_text())
-    assert {"seed", "loss", "steps", "stage"} <= record.keys()
+    assert {"seed", "loss", "steps", "cpu_capability", "stage"} <= record.keys()
 
 
 def test_unknown_weights_are_refused_by_the_configuration() -> None:

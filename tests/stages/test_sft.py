@@ -106,7 +106,11 @@ def test_settings_of_the_shipped_floor_are_the_defaults() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_floor_is_reproduced(tmp_path: Path) -> None:
+    import torch
+
     record = json.loads(FLOOR_RECORD.read_text())
     code, result = train_sft(tmp_path / "run", f"seed={record['seed']}")
     assert code == 0
-    assert result["metrics"]["sft/loss"] == pytest.approx(record["loss"], abs=1e-3)
+    same_cpu = record["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    # Other vector instructions round otherwise, and 900 steps carry that to the third digit (0.006 was measured).
+    assert result["metrics"]["sft/loss"] == pytest.approx(record["loss"], abs=1e-3 if same_cpu else 3e-2)
