@@ -1,11 +1,11 @@
 """Time to the same held-out solve rate: `train.py` against a plain TRL GRPOTrainer script with Hugging Face generate.
 
-    python benchmarks/end_to_end.py --target 0.65 --max-steps 120
+    python benchmarks/end_to_end.py --turns 1 3 --seeds 0 1 2
 
 Both sides start from the embedded model, train on the same tasks with the same objective (Dr. GRPO), optimizer,
-learning rate and completions per step, grade in the same sandbox, and are measured on the same held-out tasks with
-the same sampler; evaluation is not counted. The peer answers in one turn, as a GRPOTrainer script with a reward
-function does, so it samples fewer tokens a step than train.py, whose episodes go on after an error.
+learning rate, completions per step and turns per episode, grade in the same sandbox, and are measured on the same
+held-out tasks with the same sampler; evaluation and start-up are not counted. With one turn the peer
+(`plain_trl.py`) is a reward function; with more it is TRL's tool loop over an `environment_factory`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-EVAL_EVERY = 10
 NUM_HELDOUT = 200
 
 
@@ -31,25 +28,27 @@ class Point:
 
     step: int
     train_s: float
+    """Seconds of training before it."""
     solve_rate: float
 
 
-def run_ours(*, max_steps: int, seed: int, folder: Path) -> list[Point]:
+def run_ours(*, turns: int, seed: int, target: float, max_steps: int, eval_every: int, folder: Path) -> list[Point]:
     """Run train.py with its defaults in a process of its own."""
     command = [
         sys.executable,
         str(ROOT / "train.py"),
         f"max_steps={max_steps}",
         f"seed={seed}",
-        f"stage.eval_every={EVAL_EVERY}",
+        f"env.max_turns={turns}",
+        f"stage.eval_every={eval_every}",
         f"stage.num_heldout={NUM_HELDOUT}",
         "stage.save_every=0",
         "tracker=console",
-        f"hydra.run.dir={folder}",
+        f"hydra.run.dir={folder / 'ours'}",
     ]
     subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
     train_s, points = 0.0, []
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
+    for line in (folder / "ours" / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
         train_s += record.get("time/step_s") or 0.0
         if "heldout/solve_rate" in record:
@@ -57,104 +56,16 @@ def run_ours(*, max_steps: int, seed: int, folder: Path) -> list[Point]:
     return points
 
 
-def run_peer(*, max_steps: int, seed: int, target: float, folder: Path) -> list[Point]:
+def run_peer(*, turns: int, seed: int, target: float, max_steps: int, eval_every: int, folder: Path) -> list[Point]:
     """Run the TRL script in a process of its own."""
     out = folder / "points.json"
-    command = [sys.executable, __file__, "--as-peer", str(out), "--max-steps", str(max_steps)]
-    subprocess.run([*command, "--seed", str(seed), "--target", str(target)], check=True, cwd=ROOT, stdout=sys.stderr)
+    command = [sys.executable, str(ROOT / "benchmarks" / "plain_trl.py"), f"--out={out}", f"--turns={turns}"]
+    command += [f"--seed={seed}", f"--target={target}", f"--max-steps={max_steps}", f"--eval-every={eval_every}"]
+    subprocess.run([*command, f"--num-heldout={NUM_HELDOUT}"], check=True, cwd=ROOT, stdout=sys.stderr)
     return [Point(**point) for point in json.loads(out.read_text())]
 
 
-def peer(out: Path, *, max_steps: int, seed: int, target: float) -> None:
-    """What a user of TRL would write: prompts, a reward function, GRPOTrainer.train()."""
-    from datasets import Dataset
-    from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    from composer_rl.envs.micro import MicroEnvironment
-    from composer_rl.models.tiny import TinyModel
-    from composer_rl.rollouts.multi_turn import MultiTurnRollout
-    from composer_rl.rollouts.settings import RolloutSettings
-    from composer_rl.runtime import Runtime
-    from composer_rl.sandboxes.process import ProcessSandbox
-    from composer_rl.stages.heldout import HeldoutEvaluator
-    from composer_rl.stages.quiet import quiet_libraries
-
-    quiet_libraries()
-    Runtime().apply(seed)
-    model, tokenizer = TinyModel().load("cpu")
-    env = MicroEnvironment()
-    points: list[dict[str, Any]] = []
-
-    def first_attempt_grade(completion_ids: Any, task_id: list[str], **kwargs: Any) -> list[float]:
-        episodes = [env.start(tasks[name]) for name in task_id]
-        # Not `completions`: TRL parses a tool call out of the text, which leaves its content empty.
-        texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-        return [step.reward for step in env.step(episodes, texts)]
-
-    def sample(policy: Any, wanted: Any, *, num_samples: int, seed: int, max_turns: int) -> Any:
-        rollout = MultiTurnRollout.from_settings(env, tokenizer, RolloutSettings(), seed=seed, model=policy)
-        return rollout.run(policy, wanted, num_samples=num_samples, max_turns=max_turns).rollouts
-
-    class Evaluate(TrainerCallback):
-        """Held-out rate every EVAL_EVERY steps, its own time taken out of the clock."""
-
-        def __init__(self) -> None:
-            self.evaluator = HeldoutEvaluator(list(env.tasks("heldout"))[:NUM_HELDOUT], sample=sample, seed=seed)
-            self.started = time.perf_counter()
-            self.evaluating_s = 0.0
-
-        def measure(self, state: Any, policy: Any) -> float:
-            begin = time.perf_counter()
-            rate = self.evaluator(policy, state.global_step)["heldout/solve_rate"]
-            points.append(
-                {"step": state.global_step, "train_s": begin - self.started - self.evaluating_s, "solve_rate": rate}
-            )
-            self.evaluating_s += time.perf_counter() - begin
-            print(f"peer step {state.global_step}: {points[-1]['train_s']:.1f} s, {rate:.3f}", flush=True)
-            return rate
-
-        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-            self.started = time.perf_counter()
-            self.measure(state, model)
-
-        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-            if state.global_step % EVAL_EVERY == 0 and self.measure(state, model) >= target:
-                control.should_training_stop = True
-
-    with ProcessSandbox() as sandbox, tempfile.TemporaryDirectory() as scratch:
-        env.open(sandbox)
-        tasks = {task.task_id: task for task in env.tasks("train")}
-        trainer = GRPOTrainer(
-            model=model,
-            reward_funcs=[first_attempt_grade],
-            args=GRPOConfig(
-                output_dir=scratch,
-                max_steps=max_steps,
-                seed=seed,
-                loss_type="dr_grpo",
-                scale_rewards="none",
-                num_generations=8,
-                per_device_train_batch_size=96,
-                max_completion_length=RolloutSettings().max_new_tokens,
-                learning_rate=1e-3,
-                lr_scheduler_type="constant",
-                adam_beta2=0.98,
-                optim="adamw_torch_fused",
-                use_cpu=True,
-                bf16=False,
-                gradient_checkpointing=False,
-                save_strategy="no",
-                logging_steps=10,
-                report_to=[],
-                disable_tqdm=True,
-            ),
-            train_dataset=Dataset.from_list([{"prompt": t.prompt, "task_id": t.task_id} for t in tasks.values()]),
-            processing_class=tokenizer,
-            callbacks=[Evaluate()],
-        )
-        trainer.train()
-    out.write_text(json.dumps(points))
+SIDES = {"train.py": run_ours, "plain TRL": run_peer}
 
 
 def first_reaching(points: list[Point], target: float) -> Point | None:
@@ -164,33 +75,44 @@ def first_reaching(points: list[Point], target: float) -> Point | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", type=float, default=0.65, help="held-out first-attempt solve rate to reach")
-    parser.add_argument("--max-steps", type=int, default=120)
-    parser.add_argument("--peer-max-steps", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--as-peer", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--target", type=float, default=0.75, help="held-out first-attempt solve rate to reach")
+    parser.add_argument("--turns", type=int, nargs="+", default=[1, 3], help="turns of an episode")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--max-steps", type=int, default=60)
+    parser.add_argument("--eval-every", type=int, default=5)
     arguments = parser.parse_args()
-    if arguments.as_peer is not None:
-        peer(arguments.as_peer, max_steps=arguments.max_steps, seed=arguments.seed, target=arguments.target)
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        ours = run_ours(max_steps=arguments.max_steps, seed=arguments.seed, folder=Path(scratch) / "ours")
-        theirs = run_peer(
-            max_steps=arguments.peer_max_steps, seed=arguments.seed, target=arguments.target, folder=Path(scratch)
-        )
-    print(f"\nheld-out first-attempt solve rate of {arguments.target}, seed {arguments.seed}:")
-    print("| side | steps | training seconds | solve rate there |\n|---|---|---|---|")
-    reached = {}
-    for name, points in (("train.py", ours), ("TRL GRPOTrainer, HF generate", theirs)):
-        point = reached[name] = first_reaching(points, arguments.target)
-        if point is None:
-            best = max(points, key=lambda p: p.solve_rate)
-            print(f"| {name} | not reached in {points[-1].step} | {points[-1].train_s:.0f} | {best.solve_rate:.3f} |")
-        else:
-            print(f"| {name} | {point.step} | {point.train_s:.0f} | {point.solve_rate:.3f} |")
-    if all(reached.values()):
-        mine, peers = (reached[name].train_s for name in reached)  # type: ignore[union-attr]
-        print(f"\nratio: {peers / mine:.2f}x")
+    rows = []
+    for turns in arguments.turns:
+        for seed in arguments.seeds:
+            reached: dict[str, Point | None] = {}
+            for name, run in SIDES.items():
+                with tempfile.TemporaryDirectory() as scratch:
+                    points = run(
+                        turns=turns,
+                        seed=seed,
+                        target=arguments.target,
+                        max_steps=arguments.max_steps,
+                        eval_every=arguments.eval_every,
+                        folder=Path(scratch),
+                    )
+                reached[name] = first_reaching(points, arguments.target)
+            rows.append((turns, seed, *reached.values()))
+    print(f"\nseconds of training until the held-out first-attempt solve rate is at least {arguments.target}:")
+    print("| turns | seed | train.py | plain TRL | ratio |\n|---|---|---|---|---|")
+    for turns, seed, ours, peers in rows:
+        shown = [
+            f"not in {arguments.max_steps} steps"
+            if point is None
+            else f"{point.train_s:.1f} s, step {point.step} ({point.train_s / point.step:.2f} s a step)"
+            for point in (ours, peers)
+        ]
+        ratio = f"{peers.train_s / ours.train_s:.1f}x" if ours and peers else "-"
+        print(f"| {turns} | {seed} | {' | '.join(shown)} | {ratio} |")
+    for turns in arguments.turns:
+        pairs = [(ours, peers) for t, _, ours, peers in rows if t == turns and ours and peers]
+        if pairs:
+            total = sum(peers.train_s for _, peers in pairs) / sum(ours.train_s for ours, _ in pairs)
+            print(f"{turns} turn(s): {total:.2f}x over {len(pairs)} seed(s)")
 
 
 if __name__ == "__main__":

@@ -35,6 +35,10 @@ class Runtime:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory for about a fifth more time."""
 
+    compact_forward: bool = True
+    """Compute a prompt once for all its completions, and completions in batches of similar length. The gradient is
+    that of the plain forward up to rounding; false takes TRL's forward (bit for bit TRL, for comparisons)."""
+
     def __post_init__(self) -> None:
         if self.num_threads is not None and self.num_threads < 1:
             raise ValueError(f"num_threads must be at least 1 or null, got {self.num_threads}")

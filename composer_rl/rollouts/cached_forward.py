@@ -7,13 +7,13 @@ whole conversation of the rows that go on again.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from composer_rl.ops.causal_lm import cache_argument, forward_arguments
 from composer_rl.rollouts.decoder_base import Decoder
 
 
@@ -26,10 +26,8 @@ class CachedForwardDecoder(Decoder):
         self._model = model
         self._new_cache = lambda: DynamicCache(config=model.config)
         self._cache: Any = None
-        bare = model.get_base_model() if hasattr(model, "get_base_model") else model
-        accepted = inspect.signature(bare.forward).parameters
-        # transformers renamed the argument in 5.24; the old name is what earlier and remote-code models take.
-        self._cache_argument = "cache" if "cache" in accepted else "past_key_values"
+        accepted = forward_arguments(model)
+        self._cache_argument = cache_argument(model)
         self._takes_positions = "position_ids" in accepted
         self._takes_logits_to_keep = "logits_to_keep" in accepted
         self._device: torch.device = model.get_input_embeddings().weight.device

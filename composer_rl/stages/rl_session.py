@@ -154,6 +154,7 @@ class RLSession:
                 skip_zero_variance=objective.skip_zero_variance,
                 dynamic_sampling=objective.dynamic_sampling,
                 dynamic_sampling_max_rounds=objective.dynamic_sampling_max_rounds,
+                compact_forward=runtime.compact_forward,
             ),
         )
         _silence_default_callbacks(trainer)

@@ -9,6 +9,7 @@ listed in `trl_hooks.py`, with a check that fails clearly when an upgrade moves 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from composer_rl.trainer import dynamic_sampling as sampling
+from composer_rl.trainer.compact_forward import CompactForward, unsupported_reason
 from composer_rl.trainer.ratio_metrics import PolicyForward, entropy_mask_metrics, off_policy_metrics, ratio_metrics
 from composer_rl.trainer.rollout_metrics import rollout_metrics
 from composer_rl.trainer.timings import Timings
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from composer_rl.losses.base import LossChannel
     from composer_rl.trainer.prompt_source import PromptSource
 
+_LOG = logging.getLogger(__name__)
+
 Batch = dict[str, torch.Tensor]
 
 
@@ -50,6 +54,8 @@ class BatchRules:
     """DAPO: take such rows out of the divisor too, or sample other prompts in their place."""
     dynamic_sampling_max_rounds: int = 4
     """Rollout rounds per step with `resample`, the first one included."""
+    compact_forward: bool = False
+    """Compute each prompt once and little padding, where the model allows it (`compact_forward`)."""
 
 
 class ComposerReplicationTrainer(GRPOTrainer):
@@ -101,6 +107,7 @@ class ComposerReplicationTrainer(GRPOTrainer):
             kwargs["rollout_func"] = self._rollout_func
         super().__init__(*args, **kwargs)
         self._selects_rows = self._resolve_row_selection()
+        self._compact = self._resolve_compact_forward()
 
     @property
     def _micro_batches_per_rollout(self) -> int:
@@ -130,6 +137,17 @@ class ComposerReplicationTrainer(GRPOTrainer):
                 )
             return True
         return rules.skip_zero_variance and rule.allowed
+
+    def _resolve_compact_forward(self) -> CompactForward | None:
+        if not self.batch_rules.compact_forward:
+            return None
+        reason = unsupported_reason(self.model, gradient_checkpointing=self.args.gradient_checkpointing)
+        if reason is None and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            reason = "the model is sharded, and its forward must be called equally often on every rank"
+        if reason is not None:
+            _LOG.info("prompts are forwarded with every completion, and padding is too: %s", reason)
+            return None
+        return CompactForward(self.model)
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -297,8 +315,36 @@ class ComposerReplicationTrainer(GRPOTrainer):
             return policy
         return policy + self._channel_losses(model, inputs, like=policy)
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        logprobs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **images: Any,
+    ) -> Any:
+        plain = super()._get_per_token_logps_and_entropies
+        scores = None
+        if self._compact is not None and not compute_aux_loss and all(value is None for value in images.values()):
+            scores = self._compact.checked(
+                model, input_ids, attention_mask, logits_to_keep, max_rows=batch_size, plain=plain
+            )
+        if scores is None:
+            logprobs, entropies, aux_loss = plain(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size=batch_size,
+                compute_entropy=compute_entropy,
+                compute_aux_loss=compute_aux_loss,
+                **images,
+            )
+        else:
+            logprobs, entropies, aux_loss = scores.logprobs, scores.entropies if compute_entropy else None, None
         if logprobs.requires_grad:
             self._policy_forward = PolicyForward(
                 logprobs=logprobs.detach(), entropies=None if entropies is None else entropies.detach()
