@@ -18,6 +18,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from composer_rl.runtime import Runtime
+
 ROOT = Path(__file__).resolve().parent.parent
 NUM_HELDOUT = 200
 
@@ -81,6 +83,8 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, default=60)
     parser.add_argument("--eval-every", type=int, default=5)
     arguments = parser.parse_args()
+    # The same threads and the same idle waiting for both sides: the variables are inherited.
+    Runtime().prepare()
     rows = []
     for turns in arguments.turns:
         for seed in arguments.seeds:
