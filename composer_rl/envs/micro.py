@@ -122,14 +122,16 @@ class MicroEnvironment(Environment):
             raise RuntimeError("MicroEnvironment.step needs a sandbox; call open(sandbox) first")
         if len(episodes) != len(actions):
             raise ValueError(f"step needs one action per episode, got {len(episodes)} and {len(actions)}")
-        rejected: dict[int, CallError] = {}
+        rejected: dict[int, tuple[str, str]] = {}
         jobs: dict[int, EvaluationJob] = {}
         for index, (episode, action) in enumerate(zip(episodes, actions, strict=True)):
             assert isinstance(episode, MicroEpisode)
             try:
                 body = resolve(episode.spec, read_call(action))
             except CallError as error:
-                rejected[index] = error
+                # Not the error itself: its traceback holds this frame and all callers, so it would be a cycle that
+                # keeps the sampler's caches alive until the garbage collector next looks at its oldest generation.
+                rejected[index] = error.kind, str(error)
             else:
                 jobs[index] = _job(episode.spec, body)
         evaluations = dict(zip(jobs, self._sandbox.evaluate(list(jobs.values())), strict=True)) if jobs else {}
@@ -139,12 +141,13 @@ class MicroEnvironment(Environment):
         ]
 
     def _conclude(
-        self, episode: MicroEpisode, action: str, rejection: CallError | None, evaluation: Evaluation | None
+        self, episode: MicroEpisode, action: str, rejection: tuple[str, str] | None, evaluation: Evaluation | None
     ) -> StepResult:
+        """The answer to one turn, from why the call was rejected (kind, message) or from what its code did."""
         episode.num_turns += 1
         reward, assertion = 0.0, None
         if rejection is not None:
-            kind, message = rejection.kind, str(rejection)
+            kind, message = rejection
         else:
             assert evaluation is not None
             verdict = _grade(episode.spec, evaluation)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -214,3 +216,23 @@ def test_a_step_needs_a_sandbox_and_one_answer_an_episode() -> None:
     env = MicroEnvironment(num_train=1, num_heldout=1)
     with pytest.raises(RuntimeError, match="open"):
         env.step([], [])
+
+
+class Held:
+    """Stands for what a caller of `step` holds, such as the keys and values of a batch of conversations."""
+
+
+def test_a_rejected_call_keeps_nothing_of_its_caller_alive(env: MicroEnvironment) -> None:
+    task = env.tasks("train")[0]
+
+    def rollout() -> weakref.ref[Held]:
+        held = Held()
+        env.step([env.start(task), env.start(task)], ["no JSON", '{"name": "nowhere", "arguments": {}}'])
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert rollout()() is None, "only the garbage collector would free it"
+    finally:
+        gc.enable()
