@@ -117,13 +117,14 @@ class MicroEnvironment(Environment):
         return gold_call(TaskSpec.from_payload(task.payload)).render()
 
     def step(self, episodes: Sequence[Episode], actions: Sequence[str]) -> list[StepResult]:
-        """Advance each episode by one answer; all code of the batch runs in one call of the sandbox."""
+        """Advance each episode by one answer; the different programs of the batch run in one call of the sandbox."""
         if self._sandbox is None:
             raise RuntimeError("MicroEnvironment.step needs a sandbox; call open(sandbox) first")
         if len(episodes) != len(actions):
             raise ValueError(f"step needs one action per episode, got {len(episodes)} and {len(actions)}")
         rejected: dict[int, tuple[str, str]] = {}
-        jobs: dict[int, EvaluationJob] = {}
+        jobs: dict[tuple[str, str], EvaluationJob] = {}
+        program_of: dict[int, tuple[str, str]] = {}
         for index, (episode, action) in enumerate(zip(episodes, actions, strict=True)):
             assert isinstance(episode, MicroEpisode)
             try:
@@ -133,8 +134,12 @@ class MicroEnvironment(Environment):
                 # keeps the sampler's caches alive until the garbage collector next looks at its oldest generation.
                 rejected[index] = error.kind, str(error)
             else:
-                jobs[index] = _job(episode.spec, body)
-        evaluations = dict(zip(jobs, self._sandbox.evaluate(list(jobs.values())), strict=True)) if jobs else {}
+                # Samples of one task often agree; what they wrote then runs once for all of them.
+                program_of[index] = (episode.task.task_id, body)
+                if program_of[index] not in jobs:
+                    jobs[program_of[index]] = _job(episode.spec, body)
+        answers = dict(zip(jobs, self._sandbox.evaluate(list(jobs.values())), strict=True)) if jobs else {}
+        evaluations = {index: answers[program] for index, program in program_of.items()}
         return [
             self._conclude(episode, action, rejected.get(index), evaluations.get(index))  # type: ignore[arg-type]
             for index, (episode, action) in enumerate(zip(episodes, actions, strict=True))

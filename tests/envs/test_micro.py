@@ -181,6 +181,20 @@ def test_a_batch_is_one_call_of_the_sandbox_and_only_for_answers_that_run() -> N
         assert sandbox.batches == [3]
 
 
+def test_answers_that_agree_run_once_and_each_gets_its_grade() -> None:
+    open_or_skip(num_workers=1).close()
+    with CountingSandbox(num_workers=1) as sandbox:
+        env = MicroEnvironment(num_train=4, num_heldout=1)
+        env.open(sandbox)
+        first, second = env.tasks("train")[:2]
+        right, wrong = env.gold_action(first), env.gold_action(first).replace("return", "return 1 or")
+        answers = [right, wrong, right, right, env.gold_action(second), wrong]
+        results = env.step([env.start(task) for task in (first, first, first, first, second, first)], answers)
+        assert sandbox.batches == [3]
+        assert [result.reward == 1.0 for result in results] == [True, False, True, True, True, False]
+        assert [result.done for result in results] == [True, False, True, True, True, False]
+
+
 def test_splits_are_disjoint_and_stay_the_same() -> None:
     env = MicroEnvironment(num_train=50, num_heldout=50)
     train, heldout = ({task.task_id for task in env.tasks(split)} for split in ("train", "heldout"))
