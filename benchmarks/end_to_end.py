@@ -49,12 +49,18 @@ def run_ours(*, turns: int, seed: int, target: float, max_steps: int, eval_every
         f"hydra.run.dir={folder / 'ours'}",
     ]
     subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
-    train_s, points = 0.0, []
-    for line in (folder / "ours" / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        train_s += record.get("time/step_s") or 0.0
-        if "heldout/solve_rate" in record:
-            points.append(Point(record["step"], train_s, record["heldout/solve_rate"]))
+    records = [json.loads(line) for line in (folder / "ours" / "metrics.jsonl").read_text().splitlines()]
+    points: list[Point] = []
+    started = evaluating_s = 0.0
+    for number, record in enumerate(records):
+        if "heldout/solve_rate" not in record:
+            continue
+        # An evaluation is logged at its end; its seconds stand in the next line that has any.
+        if points:
+            evaluating_s += next((r["time/eval_s"] for r in records[number + 1 :] if "time/eval_s" in r), 0.0)
+        else:
+            started = record["time_s"]
+        points.append(Point(record["step"], record["time_s"] - started - evaluating_s, record["heldout/solve_rate"]))
     return points
 
 
