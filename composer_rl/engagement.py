@@ -1,18 +1,25 @@
 """Did every setting that was switched on act? Knobs declared by the components, checked against the logged metrics.
 
 A knob that never engaged makes an ablation over it void: equal curves then mean that nothing was varied, not that
-the variants are equal. Components declare their knobs; the trainer feeds the metrics of every logged step; the run
-ends with the table.
+the variants are equal. Components declare their knobs (`knobs()`, names relative to the component); the trainer feeds
+the metrics of every logged step; the run ends with the table. Settings that act by construction (a learning rate, a
+seed, the form of a loss) declare none.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from composer_rl.types import EngagementRow
+
+_LOG = logging.getLogger(__name__)
+
+STEPS_BEFORE_WARNING = 10
+"""Logged steps after which a required knob that has not acted yet is warned about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +27,8 @@ class Knob:
     """One setting that is switched on, and the metric that shows that it acted."""
 
     name: str
-    """Name of the setting as on the command line: `po.epsilon_high`."""
+    """Name of the setting; relative to its component where a component declares it (`epsilon_high`, "" for the
+    component itself), as on the command line in a table (`po.epsilon_high`)."""
     metric: str
     """Name of the logged metric."""
     acts: Literal["above", "below", "away"] = "above"
@@ -35,6 +43,12 @@ class Knob:
     """What to try when the metric never left the threshold although it could."""
     optional: bool = False
     """No row when the metric was never logged: the knob belongs to a backend that this run does not use."""
+    required: bool = False
+    """A run in which it never acted is void and fails: it did not train what it says."""
+
+    def under(self, setting: str) -> Knob:
+        """The knob as the one that holds its component names it: `epsilon_high` under `po` is `po.epsilon_high`."""
+        return replace(self, name=f"{setting}.{self.name}" if self.name else setting)
 
     def acted(self, value: float) -> bool:
         """Whether this value of the metric shows that the knob acted."""
@@ -90,7 +104,10 @@ class EngagementTable:
         for name, knob in self._knobs.items():
             value = metrics.get(knob.metric)
             if value is not None and math.isfinite(value):
-                self._tallies[name].add(knob, float(value))
+                tally = self._tallies[name]
+                tally.add(knob, float(value))
+                if knob.required and tally.num_acted == 0 and tally.num_steps == STEPS_BEFORE_WARNING:
+                    _LOG.warning("%s: %s", name, _verdict(knob, tally)[1])
 
     def rows(self) -> list[EngagementRow]:
         """The table so far, in the order of the knobs."""
@@ -103,6 +120,11 @@ class EngagementTable:
             value = tally.total / tally.num_steps if tally.num_steps else None
             rows.append(EngagementRow(knob=name, metric=knob.metric, value=value, engaged=engaged, note=note))
         return rows
+
+    def void(self) -> str | None:
+        """The required knobs that never acted, with the reason, in one line; None when all of them did."""
+        verdicts = {name: _verdict(knob, self._tallies[name]) for name, knob in self._knobs.items() if knob.required}
+        return "; ".join(f"{name} {note}" for name, (engaged, note) in verdicts.items() if not engaged) or None
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-serialisable state for a checkpoint."""
@@ -118,6 +140,12 @@ class EngagementTable:
             missing, extra = sorted(set(self._tallies) - set(state)), sorted(set(state) - set(self._tallies))
             raise ValueError(f"the checkpoint counts other knobs: missing {missing}, unknown {extra}")
         self._tallies = {name: _Tally(**state[name]) for name in self._tallies}
+
+
+def knobs_of(component: object) -> list[Knob]:
+    """Knobs that a component declares, names relative to it; [] for one without `knobs`, such as a user's own."""
+    declare = getattr(component, "knobs", None)
+    return list(declare()) if callable(declare) else []
 
 
 def engagement_metrics(rows: Sequence[EngagementRow]) -> dict[str, float]:

@@ -42,4 +42,4 @@ class RolloutError(ComposerError):
 
 
 class EngagementError(ComposerError):
-    """A loss channel or knob that was switched on never found the inputs it acts on."""
+    """A loss channel that was switched on never found the inputs it acts on: the run trained something else."""

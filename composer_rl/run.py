@@ -28,7 +28,7 @@ from composer_rl.config.redact import redact, redact_text
 from composer_rl.config.resolvers import current_run_id
 from composer_rl.config.rundir import RunDirectory
 from composer_rl.config.settings import RunSettings
-from composer_rl.errors import ComposerError, ConfigError
+from composer_rl.errors import ComposerError, ConfigError, EngagementError
 from composer_rl.process import Interrupted, environment_restored, run_log, signals_raised
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ class _Session:
         self.record.engagement = plain(result.engagement)
         if result.stopped:
             self.record.error = {"type": "Stopped", "message": result.stopped, "traceback": ""}
+        if result.void:
+            raise EngagementError(result.void)
         return result
 
     def _start_trackers(self, stage: Stage) -> TrackerSet:

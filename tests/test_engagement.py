@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composer_rl.engagement import EngagementTable, Knob, engagement_metrics
+from composer_rl.engagement import STEPS_BEFORE_WARNING, EngagementTable, Knob, engagement_metrics, knobs_of
 
 
 def row_after(knob: Knob, values: list[float | None]) -> tuple[float | None, bool | None, str]:
@@ -87,3 +87,26 @@ def test_a_checkpoint_with_other_knobs_is_refused() -> None:
     state = EngagementTable([Knob(name="a", metric="m")]).state_dict()
     with pytest.raises(ValueError, match=r"missing \['b'\], unknown \['a'\]"):
         EngagementTable([Knob(name="b", metric="m")]).load_state_dict(state)
+
+
+def test_a_name_grows_by_what_holds_the_component() -> None:
+    assert Knob(name="epsilon", metric="m").under("po").name == "po.epsilon"
+    assert Knob(name="", metric="m").under("curriculum").name == "curriculum"
+    assert knobs_of(object()) == []
+
+
+def test_a_run_without_a_required_knob_is_void(caplog: pytest.LogCaptureFixture) -> None:
+    needed, other = Knob(name="loss.x", metric="m", required=True), Knob(name="k", metric="m")
+    table = EngagementTable([needed, other])
+    assert table.void() == "loss.x not measured: m was never logged"
+    for _ in range(STEPS_BEFORE_WARNING - 1):
+        table.observe({"m": 0.0})
+    assert not caplog.records
+    for _ in range(2):
+        table.observe({"m": 0.0})
+    assert [record.getMessage() for record in caplog.records] == [
+        "loss.x: never engaged: m stayed at 0 in 10 logged steps"
+    ]
+    assert table.void() == "loss.x never engaged: m stayed at 0 in 11 logged steps"
+    table.observe({"m": 3.0})
+    assert table.void() is None

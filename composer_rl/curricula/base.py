@@ -5,7 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
+
+PREFERENCE = "curriculum/preference"
+"""Metric: probability of the likeliest next task times the number of tasks; 1 when all are as likely."""
 
 
 @dataclass(kw_only=True)
@@ -43,6 +49,25 @@ class Curriculum(ABC):
     @abstractmethod
     def metrics(self) -> dict[str, float]:
         """Figures to log, names starting with `curriculum/`."""
+
+    def knobs(self) -> list[Knob]:
+        """The choice itself: whether any task was ever preferred to another."""
+        from composer_rl.engagement import Knob
+
+        return [
+            Knob(
+                name="",
+                metric=PREFERENCE,
+                threshold=1.0,
+                tolerance=1e-6,
+                advice="every task stayed as likely as every other",
+            )
+        ]
+
+    def preference(self) -> float:
+        """Value of the metric `curriculum/preference`."""
+        weights = self.weights()
+        return max(weights.values()) * len(weights)
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

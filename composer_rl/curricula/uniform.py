@@ -10,9 +10,12 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from composer_rl.curricula.base import Curriculum, check_outcome, check_task_ids
+
+if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
 
 
 @dataclass(kw_only=True)
@@ -63,6 +66,10 @@ class UniformCurriculum(Curriculum):
         """1 / number of tasks left in the pass for those, 0 for the others; all equal between two passes."""
         left = self._order[self._position :] or self._order
         return dict.fromkeys(self._task_ids, 0.0) | dict.fromkeys(left, 1.0 / len(left))
+
+    def knobs(self) -> list[Knob]:
+        """None: it prefers no task."""
+        return []
 
     def metrics(self) -> dict[str, float]:
         """Passes over the tasks so far (fractional), number of tasks, and share of solved first attempts."""

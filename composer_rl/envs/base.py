@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from composer_rl.types import Split, StepResult, Task, ToolSpec
 
 if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
     from composer_rl.sandboxes.base import Sandbox
 
 
@@ -38,6 +39,21 @@ class Environment(ABC):
     def tool_specs(self) -> Sequence[ToolSpec]:
         """The tools that answers may call; empty where an answer is no tool call. Read by rollout.backend=trl|vllm."""
         return ()
+
+    def knobs(self) -> list[Knob]:
+        """Settings that are switched on, with the metric that shows that each one acted: here, further turns."""
+        from composer_rl.engagement import Knob
+
+        if self.max_turns == 1:
+            return []
+        return [
+            Knob(
+                name="max_turns",
+                metric="rollout/num_turns",
+                threshold=1.0,
+                advice="every episode ended with its first turn",
+            )
+        ]
 
     @abstractmethod
     def open(self, sandbox: Sandbox) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+    from composer_rl.engagement import Knob
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossOutput:
@@ -36,6 +38,13 @@ class LossChannel(ABC):
     def __post_init__(self) -> None:
         if self.weight < 0:
             raise ValueError(f"weight must be at least 0, got {self.weight}")
+
+    def knobs(self) -> list[Knob]:
+        """Settings of its own that are switched on; metrics by the names that `LossOutput.metrics` gives them.
+
+        Whether the channel found anything to act on is asked of every channel without being declared here.
+        """
+        return []
 
     def weight_at(self, step: int) -> float:
         """Weight in force at an optimizer step (0-based)."""

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from composer_rl.engagement import Knob
+
 
 @dataclass(kw_only=True)
 class ModelSource(ABC):
     """Base of all model sources. Building one is free; weights are read only by `load`."""
+
+    def knobs(self) -> list[Knob]:
+        """Settings that are switched on, with the metric that shows that each one acted; none by default."""
+        return []
 
     @abstractmethod
     def load(self, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from composer_rl.engagement import Knob
+
 
 @dataclass(kw_only=True)
 class HFModel(ModelSource):
@@ -44,6 +46,10 @@ class HFModel(ModelSource):
             raise ValueError(f"name must be an existing folder or a hub id, got {self.name!r}, which is no folder")
         if self.chat_template is not None and not Path(self.chat_template).is_file():
             raise ValueError(f"chat_template must be an existing file, got {str(self.chat_template)!r}")
+
+    def knobs(self) -> list[Knob]:
+        """Those of the adapters."""
+        return [knob.under("lora") for knob in self.lora.knobs()]
 
     def load(self, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Read weights and tokenizer; see the base class."""

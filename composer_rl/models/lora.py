@@ -10,6 +10,8 @@ from composer_rl.errors import MissingExtraError
 if TYPE_CHECKING:
     from peft import LoraConfig
 
+    from composer_rl.engagement import Knob
+
 
 @dataclass(kw_only=True)
 class LoraSettings:
@@ -42,6 +44,12 @@ class LoraSettings:
     def enabled(self) -> bool:
         """Whether adapters are trained."""
         return self.r is not None
+
+    def knobs(self) -> list[Knob]:
+        """The adapters, where they are trained: nothing else of the model takes a gradient then."""
+        from composer_rl.engagement import Knob
+
+        return [Knob(name="r", metric="grad_norm", advice="no gradient reached an adapter")] if self.enabled else []
 
     def to_peft(self) -> LoraConfig:
         """The peft configuration of an enabled adapter.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
+    from composer_rl.engagement import Knob
+
 _UNTIL_STEPS_END = {"linear": "linear", "cosine": "cosine"}
 
 
@@ -61,6 +63,21 @@ class OptimizerSettings(ABC):
     def build(self, model: torch.nn.Module) -> torch.optim.Optimizer | None:
         """An optimizer over the model's trainable parameters, or None when the trainer builds it from its arguments."""
         return None
+
+    def knobs(self) -> list[Knob]:
+        """The clip; the rate, its schedule and warm-up act by construction."""
+        from composer_rl.engagement import Knob
+
+        if self.max_grad_norm == 0.0:
+            return []
+        return [
+            Knob(
+                name="max_grad_norm",
+                metric="grad_norm",
+                threshold=self.max_grad_norm,
+                advice="no gradient was longer than that",
+            )
+        ]
 
     def to_trainer_kwargs(self) -> dict[str, Any]:
         """Keyword arguments of `transformers.TrainingArguments` (and so of `trl.GRPOConfig`)."""

@@ -51,21 +51,21 @@ def _ratio_knobs(objective: PolicyObjective) -> Iterator[Knob]:
     loss_type = objective.loss_type
     if loss_type in CLIPPED_LOSSES:
         for name, metric in (("epsilon", "clip_ratio/low_mean"), ("epsilon_high", "clip_ratio/high_mean")):
-            yield Knob(name=f"po.{name}", metric=metric, inert_reason=inert, advice=_RATIO_ADVICE)
+            yield Knob(name=name, metric=metric, inert_reason=inert, advice=_RATIO_ADVICE)
         if objective.importance_sampling_level == "sequence":
             yield Knob(
-                name="po.importance_sampling_level",
+                name="importance_sampling_level",
                 metric="clip_ratio/region_mean",
                 inert_reason=inert,
                 advice=_RATIO_ADVICE,
             )
     elif loss_type == "cispo":
-        yield Knob(name="po.epsilon_high", metric="cispo_clip_ratio", inert_reason=inert, advice=_RATIO_ADVICE)
+        yield Knob(name="epsilon_high", metric="cispo_clip_ratio", inert_reason=inert, advice=_RATIO_ADVICE)
     elif loss_type == "sapo":
-        yield Knob(name="po.sapo_temperature", metric=LOG_RATIO, inert_reason=inert, tolerance=1e-6)
+        yield Knob(name="sapo_temperature", metric=LOG_RATIO, inert_reason=inert, tolerance=1e-6)
     elif loss_type == "vespo":
         yield Knob(
-            name="po.vespo_phi",
+            name="vespo_phi",
             metric="vespo/phi_seq_mean",
             acts="away",
             threshold=1.0,
@@ -74,7 +74,7 @@ def _ratio_knobs(objective: PolicyObjective) -> Iterator[Knob]:
         )
     if objective.delta is not None:
         yield Knob(
-            name="po.delta",
+            name="delta",
             metric=RATIO_MAX,
             threshold=objective.delta,
             inert_reason=inert,
@@ -82,13 +82,13 @@ def _ratio_knobs(objective: PolicyObjective) -> Iterator[Knob]:
         )
     if objective.off_policy_mask_threshold is not None:
         yield Knob(
-            name="po.off_policy_mask_threshold",
+            name="off_policy_mask_threshold",
             metric=OFF_POLICY_MASKED,
             advice="no row with negative advantage drifted that far from its sampler",
         )
     if objective.vllm_importance_sampling_correction:
         yield Knob(
-            name="po.vllm_importance_sampling_correction",
+            name="vllm_importance_sampling_correction",
             metric="sampling/importance_sampling_ratio/mean",
             acts="away",
             threshold=1.0,
@@ -100,15 +100,15 @@ def _ratio_knobs(objective: PolicyObjective) -> Iterator[Knob]:
 def _kl_knobs(objective: PolicyObjective) -> Iterator[Knob]:
     if objective.beta == 0.0:
         return
-    yield Knob(name="po.beta", metric="kl", advice="the policy did not leave its reference")
+    yield Knob(name="beta", metric="kl", advice="the policy did not leave its reference")
     if objective.use_bias_correction_kl:
-        yield Knob(name="po.use_bias_correction_kl", metric="kl", advice="it multiplies a KL term that stayed at 0")
+        yield Knob(name="use_bias_correction_kl", metric="kl", advice="it multiplies a KL term that stayed at 0")
 
 
 def _reward_knobs(objective: PolicyObjective) -> Iterator[Knob]:
     if objective.scale_rewards != "none" or objective.multi_objective_aggregation == "normalize_then_sum":
         yield Knob(
-            name="po.scale_rewards",
+            name="scale_rewards",
             metric="frac_reward_zero_std",
             acts="below",
             threshold=1.0,
@@ -116,22 +116,22 @@ def _reward_knobs(objective: PolicyObjective) -> Iterator[Knob]:
         )
     if objective.overlong_penalty is not None:
         yield Knob(
-            name="po.overlong_penalty",
+            name="overlong_penalty",
             metric=OVERLONG_SHARE,
             advice="no completion reached the ramp before the length limit",
         )
     if objective.dynamic_sampling == "resample":
         yield Knob(
-            name="po.dynamic_sampling",
+            name="dynamic_sampling",
             metric=DYNAMIC_SAMPLING_ROUNDS,
             threshold=1.0,
             advice="every group of every first round had reward variance",
         )
     elif objective.dynamic_sampling == "drop":
-        yield Knob(name="po.dynamic_sampling", metric=ROWS_SKIPPED, advice="every group had reward variance")
+        yield Knob(name="dynamic_sampling", metric=ROWS_SKIPPED, advice="every group had reward variance")
     elif objective.skip_zero_variance:
         yield Knob(
-            name="po.skip_zero_variance",
+            name="skip_zero_variance",
             metric=ROWS_SKIPPED,
             inert_reason=_skip_blocker(objective),
             advice="every group had reward variance",
@@ -154,11 +154,11 @@ def _skip_blocker(objective: PolicyObjective) -> str | None:
 def _token_knobs(objective: PolicyObjective) -> Iterator[Knob]:
     if objective.mask_truncated_completions:
         yield Knob(
-            name="po.mask_truncated_completions",
+            name="mask_truncated_completions",
             metric="completions/clipped_ratio",
             advice="no completion hit the length limit",
         )
     if objective.top_entropy_quantile < 1.0:
-        yield Knob(name="po.top_entropy_quantile", metric=ENTROPY_MASKED)
+        yield Knob(name="top_entropy_quantile", metric=ENTROPY_MASKED)
     if objective.entropy_coef != 0.0:
-        yield Knob(name="po.entropy_coef", metric="entropy", advice="the policy had no entropy left")
+        yield Knob(name="entropy_coef", metric="entropy", advice="the policy had no entropy left")

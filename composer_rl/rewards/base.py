@@ -10,9 +10,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from composer_rl.types import Message, Rollout
+
+if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
 
 _NOT_COLUMNS = frozenset({"rollout", "trainer_state", "log_extra", "log_metric", "environments"})
 """Keyword arguments of TRL's reward call that are no dataset columns."""
@@ -58,6 +61,10 @@ class RewardFunction(ABC):
     def metrics(self, batch: RewardBatch, scores: Sequence[float | None]) -> dict[str, float]:
         """Further figures about a scored batch to log; none by default."""
         return {}
+
+    def knobs(self) -> list[Knob]:
+        """Settings that are switched on, with the metric that shows that each one acted; none by default."""
+        return []
 
     def parts(self) -> list[tuple[str, RewardFunction, float]]:
         """(name, function, weight) of the functions whose weighted sum this is; itself alone by default."""

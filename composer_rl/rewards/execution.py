@@ -10,9 +10,17 @@ recovery goes on being learnt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from composer_rl.rewards.base import RewardBatch, RewardFunction
+
+if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
+
+DISCOUNTED_SHARE = "execution/discounted_share"
+"""Metric: share of rollouts whose grade is above 0 and came after the first turn."""
 
 
 @dataclass(kw_only=True)
@@ -46,3 +54,23 @@ class ExecutionReward(RewardFunction):
                 "reward=answer_match or reward=function"
             )
         return [rollout.reward * self.turn_discount ** max(len(rollout.turns) - 1, 0) for rollout in batch.rollouts]
+
+    def metrics(self, batch: RewardBatch, scores: Sequence[float | None]) -> dict[str, float]:
+        """`execution/discounted_share`: rollouts that a discount below 1 makes worth less, as a share of all."""
+        rollouts = batch.rollouts or ()
+        discounted = sum(rollout.reward > 0.0 and len(rollout.turns) > 1 for rollout in rollouts)
+        return {DISCOUNTED_SHARE: discounted / max(len(rollouts), 1)}
+
+    def knobs(self) -> list[Knob]:
+        """The discount, unless it is 1."""
+        from composer_rl.engagement import Knob
+
+        if self.turn_discount == 1.0:
+            return []
+        return [
+            Knob(
+                name="turn_discount",
+                metric=DISCOUNTED_SHARE,
+                advice="no turn after a first one earned a reward, or there was none (env.max_turns)",
+            )
+        ]

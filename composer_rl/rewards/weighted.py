@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from composer_rl.rewards.base import RewardBatch, RewardFunction, checked_scores
+
+if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
 
 
 @dataclass(kw_only=True)
@@ -54,6 +58,14 @@ class WeightedReward(RewardFunction):
     @property
     def uses_grades(self) -> bool:
         return any(part.reward.uses_grades for part in self.functions.values())
+
+    def knobs(self) -> list[Knob]:
+        """Those of every part."""
+        return [
+            knob.under(f"functions.{name}.reward")
+            for name, part in self.functions.items()
+            for knob in part.reward.knobs()
+        ]
 
     def parts(self) -> list[tuple[str, RewardFunction, float]]:
         """Every innermost function with the product of the weights on the way to it."""

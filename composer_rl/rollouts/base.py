@@ -41,6 +41,8 @@ class RolloutStats:
     """Tokens the policy sampled."""
     num_given_tokens: int = 0
     """Tokens of tool turns, hints and headers."""
+    num_hints: int = 0
+    """Hints that the policy was shown (hint.in_rollout)."""
     num_steps: int = 0
     """Decoding steps of the model, each of all rows in its batch."""
     kept_mass: float = 0.0
@@ -58,7 +60,7 @@ class RolloutStats:
             setattr(self, name, getattr(self, name) + value)
 
     def metrics(self) -> dict[str, float]:
-        """Flat metrics: seconds, sampled tokens a second of generation, and the mass that sampling kept.
+        """Flat metrics: seconds, sampled tokens a second of generation, the mass that sampling kept, hints shown.
 
         rollout/kept_mass is the mean share of the full distribution that could be drawn from: 1 without top-k, top-p
         and min-p. Below 1, log-probabilities of the rollouts are not those of the distribution they came from.
@@ -74,6 +76,7 @@ class RolloutStats:
             "rollout/tokens_per_s": self.num_tokens / self.generate_s if self.generate_s > 0 else 0.0,
             "rollout/rows_per_step": self.num_tokens / max(self.num_steps, 1),
             "rollout/kept_mass": self.kept_mass / tokens,
+            "hints/num_shown": float(self.num_hints),
         }
 
 

@@ -217,6 +217,7 @@ class MultiTurnRollout:
                 session.extend(active, ids, capacity=self._max_new_tokens)
         stats.num_rollouts += len(rows)
         stats.num_turns += sum(len(row.turns) for row in rows)
+        stats.num_hints += sum(turn.hint is not None for row in rows for turn in row.turns)
         stats.num_tokens += session.totals.num_tokens
         stats.num_steps += session.totals.num_steps
         stats.kept_mass += session.totals.kept_mass

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from composer_rl.rollouts.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from composer_rl.engagement import Knob
 
 Backend = Literal["composer", "trl", "vllm"]
 """`composer`: our own sampler. `trl`: TRL's generation and tool loop over transformers' generate. `vllm`: the same
@@ -64,3 +67,24 @@ class RolloutSettings:
     def sampling(self) -> SamplingParams:
         """The distribution that tokens are drawn from."""
         return SamplingParams(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, min_p=self.min_p)
+
+    def knobs(self) -> list[Knob]:
+        """The cuts of the distribution that are switched on; they share a metric, so the tightest one speaks for all.
+
+        Only our own sampler measures it: with another backend their rows say that nothing was measured.
+        """
+        from composer_rl.engagement import Knob
+
+        switched_on = {"top_p": self.top_p < 1.0, "top_k": self.top_k > 0, "min_p": self.min_p > 0.0}
+        return [
+            Knob(
+                name=name,
+                metric="rollout/kept_mass",
+                acts="below",
+                threshold=1.0,
+                tolerance=1e-5,
+                advice="every distribution lay within the cut",
+            )
+            for name, is_on in switched_on.items()
+            if is_on
+        ]

@@ -40,6 +40,9 @@ class StageResult:
     """Rows of the engagement table: knob, metric, value, engaged, note."""
     stopped: str | None = None
     """Why the stage ended early on purpose (a guard, a budget); None when it ran to its end."""
+    void: str | None = None
+    """Why the figures do not say what the configuration claims (a loss channel that never acted): the run fails with
+    EngagementError, its figures are kept. None when they do."""
 
 
 @dataclass(kw_only=True)

@@ -18,6 +18,7 @@ from composer_rl.stages.generation import BACKENDS
 from composer_rl.stages.heldout import HeldoutEvaluator
 from composer_rl.stages.policy import Policy, open_policy
 from composer_rl.stages.rl_config import grpo_config
+from composer_rl.stages.run_knobs import run_knobs
 from composer_rl.trainer.callbacks.heldout import HeldoutCallback
 from composer_rl.trainer.callbacks.metrics import MetricsCallback
 from composer_rl.trainer.callbacks.resumable import ResumableCallback
@@ -50,7 +51,7 @@ class RLSession:
         checkpoint = self._checkpoint_to_resume()
         with open_policy(self._context) as policy:
             trainer = self._build_trainer(policy)
-            table = EngagementTable(self._objective.knobs())
+            table = EngagementTable(run_knobs(self._components))
             heldout = self._heldout_callback(trainer, policy)
             state = ResumableCallback(
                 {
@@ -82,7 +83,7 @@ class RLSession:
             "train/steps": float(trainer.state.global_step),
             "train/tokens": float(trainer.state.num_input_tokens_seen),
         }
-        return StageResult(metrics=figures, engagement=[vars(row) for row in rows])
+        return StageResult(metrics=figures, engagement=[vars(row) for row in rows], void=table.void())
 
     def _train(self, trainer: ComposerReplicationTrainer, checkpoint: Path | None) -> float:
         """Take the steps that are left and return the seconds they took.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from composer_rl.curricula.base import PREFERENCE
 from composer_rl.types import Task
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ class PromptSource:
             self._curriculum.update(task_id, successes=sum(results), attempts=len(results))
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's own figures."""
-        return self._curriculum.metrics()
+        """The curriculum's own figures, and how far it prefers its likeliest task where it may prefer one."""
+        figures = self._curriculum.metrics()
+        if self._curriculum.knobs():
+            figures[PREFERENCE] = self._curriculum.preference()
+        return figures
 
     def state_dict(self) -> dict[str, Any]:
         """JSON-serialisable state of the curriculum and the cursor."""

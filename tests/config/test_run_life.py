@@ -77,6 +77,15 @@ def test_other_endings(train: Train, results: Results, ending: str, status: str,
         assert "in run" in result["error"]["traceback"]
 
 
+def test_a_void_run_fails_and_keeps_its_figures(train: Train, results: Results) -> None:
+    assert train("stage.ending=void") == 1
+    (result,) = results()
+    assert (result["status"], result["error"]["type"]) == ("failed", "EngagementError")
+    assert result["error"]["message"] == "loss.channels.sdpo.weight never engaged"
+    assert result["metrics"]["heldout/solve_rate_after"] == 0.5
+    assert result["engagement"]
+
+
 def test_a_known_error_is_one_line_without_a_traceback(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     assert train("stage.ending=known_error") == 1
     captured = capsys.readouterr()

@@ -97,3 +97,9 @@ def test_wrong_arguments_are_named() -> None:
         curriculum.update("nope", 0, 1)
     with pytest.raises(ValueError, match=r"successes must be in \[0, attempts=2\], got 3"):
         curriculum.update("task0", 3, 2)
+
+
+def test_it_prefers_no_task_and_has_no_knob() -> None:
+    curriculum = started()
+    assert curriculum.preference() == pytest.approx(1.0)
+    assert curriculum.knobs() == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from composer_rl.engagement import Knob
 from composer_rl.losses.base import LossChannel, LossOutput
 from composer_rl.losses.channel_sum import ChannelSum
 
@@ -32,3 +33,15 @@ def test_bad_names_and_weights_are_refused() -> None:
         ChannelSum(channels={"a/b": Nothing()})
     with pytest.raises(ValueError, match="weight must be at least 0"):
         Nothing(weight=-1.0)
+
+
+@dataclass(kw_only=True)
+class Moving(Nothing):
+    def knobs(self) -> list[Knob]:
+        return [Knob(name="end", metric="t", threshold=0.4)]
+
+
+def test_a_channel_must_find_its_inputs_and_brings_its_own_knobs() -> None:
+    first, second = ChannelSum(channels={"on": Moving(), "off": Nothing(weight=0.0)}).knobs()
+    assert (first.name, first.metric, first.required) == ("channels.on.weight", "channels/on/num_active", True)
+    assert (second.name, second.metric, second.threshold) == ("channels.on.end", "channels/on/t", 0.4)

@@ -114,3 +114,9 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 def test_bad_lora_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LoraSettings(**settings)
+
+
+def test_adapters_are_a_knob(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert HFModel(name=folder).knobs() == []
+    assert [knob.name for knob in HFModel(name=folder, lora=LoraSettings(r=2)).knobs()] == ["lora.r"]

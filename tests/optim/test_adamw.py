@@ -105,3 +105,11 @@ def test_the_shipped_settings() -> None:
     assert tiny == AdamWSettings(learning_rate=5e-4)
     pretrained = build(yaml.safe_load((CONF / "adamw_hf.yaml").read_text()), path="optim")
     assert (pretrained.learning_rate, pretrained.beta2, pretrained.warmup_steps) == (1e-6, 0.999, 20)
+
+
+def test_the_clip_is_a_knob_unless_it_is_off() -> None:
+    (knob,) = AdamWSettings(max_grad_norm=0.5).knobs()
+    assert (knob.name, knob.metric) == ("max_grad_norm", "grad_norm")
+    assert knob.acted(0.6)
+    assert not knob.acted(0.5)
+    assert AdamWSettings(max_grad_norm=0.0).knobs() == []

@@ -40,12 +40,12 @@ def knob_names(**settings: Any) -> set[str]:
 
 
 def test_every_switched_on_setting_declares_a_knob() -> None:
-    correction = "po.vllm_importance_sampling_correction"
-    assert knob_names() == {"po.epsilon", "po.epsilon_high", "po.skip_zero_variance", correction}
-    assert "po.importance_sampling_level" in knob_names(loss_type="grpo", importance_sampling_level="sequence")
-    assert "po.epsilon" not in knob_names(loss_type="cispo", epsilon_high=5.0)
-    assert "po.sapo_temperature" in knob_names(loss_type="sapo")
-    assert "po.vespo_phi" in knob_names(loss_type="vespo")
+    correction = "vllm_importance_sampling_correction"
+    assert knob_names() == {"epsilon", "epsilon_high", "skip_zero_variance", correction}
+    assert "importance_sampling_level" in knob_names(loss_type="grpo", importance_sampling_level="sequence")
+    assert "epsilon" not in knob_names(loss_type="cispo", epsilon_high=5.0)
+    assert "sapo_temperature" in knob_names(loss_type="sapo")
+    assert "vespo_phi" in knob_names(loss_type="vespo")
     assert knob_names(
         beta=0.1,
         delta=4.0,
@@ -57,37 +57,37 @@ def test_every_switched_on_setting_declares_a_knob() -> None:
         top_entropy_quantile=0.2,
         entropy_coef=0.01,
     ) == {
-        "po.epsilon",
-        "po.epsilon_high",
-        "po.delta",
-        "po.beta",
-        "po.use_bias_correction_kl",
-        "po.scale_rewards",
-        "po.off_policy_mask_threshold",
-        "po.mask_truncated_completions",
-        "po.overlong_penalty",
-        "po.dynamic_sampling",
-        "po.top_entropy_quantile",
-        "po.entropy_coef",
+        "epsilon",
+        "epsilon_high",
+        "delta",
+        "beta",
+        "use_bias_correction_kl",
+        "scale_rewards",
+        "off_policy_mask_threshold",
+        "mask_truncated_completions",
+        "overlong_penalty",
+        "dynamic_sampling",
+        "top_entropy_quantile",
+        "entropy_coef",
         correction,
     }
 
 
 def test_fully_on_policy_no_clip_engages_and_the_reason_is_given(make_trainer: Callable) -> None:
     rows = table_after_training(PolicyObjective(loss_type="dapo", num_generations=4, epsilon_high=0.28), make_trainer)
-    for knob in ("po.epsilon", "po.epsilon_high"):
+    for knob in ("epsilon", "epsilon_high"):
         assert rows[knob].engaged is False
         assert rows[knob].value == 0.0
         assert "updates_per_rollout=1 and num_iterations=1, every ratio is 1" in rows[knob].note
-    assert rows["po.skip_zero_variance"].engaged is None
-    assert rows["po.skip_zero_variance"].note == "not measured: policy/rows_skipped was never logged"
+    assert rows["skip_zero_variance"].engaged is None
+    assert rows["skip_zero_variance"].note == "not measured: policy/rows_skipped was never logged"
 
 
 @pytest.mark.parametrize(
     ("settings", "knob"),
     [
-        ({"loss_type": "dapo", "epsilon_high": 0.28}, "po.epsilon_high"),
-        ({"loss_type": "dapo"}, "po.epsilon"),
+        ({"loss_type": "dapo", "epsilon_high": 0.28}, "epsilon_high"),
+        ({"loss_type": "dapo"}, "epsilon"),
         (
             {
                 "loss_type": "grpo",
@@ -96,19 +96,19 @@ def test_fully_on_policy_no_clip_engages_and_the_reason_is_given(make_trainer: C
                 "epsilon": 3e-4,
                 "epsilon_high": 4e-4,
             },
-            "po.importance_sampling_level",
+            "importance_sampling_level",
         ),
-        ({"loss_type": "cispo", "epsilon_high": 1.05}, "po.epsilon_high"),
-        ({"loss_type": "vespo"}, "po.vespo_phi"),
-        ({"loss_type": "grpo", "scale_rewards": "group"}, "po.scale_rewards"),
-        ({"mask_truncated_completions": True}, "po.mask_truncated_completions"),
-        ({"entropy_coef": 0.01}, "po.entropy_coef"),
+        ({"loss_type": "cispo", "epsilon_high": 1.05}, "epsilon_high"),
+        ({"loss_type": "vespo"}, "vespo_phi"),
+        ({"loss_type": "grpo", "scale_rewards": "group"}, "scale_rewards"),
+        ({"mask_truncated_completions": True}, "mask_truncated_completions"),
+        ({"entropy_coef": 0.01}, "entropy_coef"),
     ],
 )
 def test_with_several_updates_per_rollout_the_knob_engages(
     settings: dict[str, Any], knob: str, make_trainer: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if knob == "po.mask_truncated_completions":
+    if knob == "mask_truncated_completions":
         monkeypatch.setattr(f"{__name__}.COMPLETIONS", [ids[:-1] if len(ids) > 3 else ids for ids in COMPLETIONS])
     objective = PolicyObjective(num_generations=4, updates_per_rollout=2, **settings)
     rows = table_after_training(objective, make_trainer, learning_rate=5.0)
@@ -120,7 +120,7 @@ def test_measured_engagement_beats_the_expectation() -> None:
     """A sampler that disagrees with the trainer moves ratios even on-policy."""
     table = EngagementTable(PolicyObjective().knobs())
     table.observe({"clip_ratio/high_mean": 0.25})
-    (row,) = [row for row in table.rows() if row.knob == "po.epsilon_high"]
+    (row,) = [row for row in table.rows() if row.knob == "epsilon_high"]
     assert row.engaged is True
 
 
@@ -135,13 +135,13 @@ def test_measured_engagement_beats_the_expectation() -> None:
 )
 def test_skipping_rows_says_which_term_needs_every_row(settings: dict[str, Any], reason: str) -> None:
     table = EngagementTable(PolicyObjective(**settings).knobs())
-    (row,) = [row for row in table.rows() if row.knob == "po.skip_zero_variance"]
+    (row,) = [row for row in table.rows() if row.knob == "skip_zero_variance"]
     assert row.engaged is False
     assert reason in row.note
 
 
 def test_the_exceptions_are_not_called_inert_on_policy() -> None:
     knobs = {knob.name: knob for knob in PolicyObjective(beta=0.1, off_policy_mask_threshold=0.5).knobs()}
-    assert knobs["po.use_bias_correction_kl"].inert_reason is None
-    assert knobs["po.off_policy_mask_threshold"].inert_reason is None
-    assert knobs["po.epsilon"].inert_reason is not None
+    assert knobs["use_bias_correction_kl"].inert_reason is None
+    assert knobs["off_policy_mask_threshold"].inert_reason is None
+    assert knobs["epsilon"].inert_reason is not None

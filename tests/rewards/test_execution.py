@@ -33,3 +33,14 @@ def test_without_rollouts_it_names_the_alternatives() -> None:
     assert ExecutionReward().uses_grades
     with pytest.raises(ValueError, match=r"needs the rollouts of an environment.*reward=answer_match"):
         as_trl(ExecutionReward())(prompts=["p"], completions=["c"], completion_ids=[[1]])
+
+
+def test_the_discount_is_a_knob_that_acts_on_later_rewards(make_rollout: Callable[..., Rollout]) -> None:
+    (knob,) = ExecutionReward().knobs()
+    assert ExecutionReward(turn_discount=1.0).knobs() == []
+    logged: dict[str, float] = {}
+    rollouts = [make_rollout(1.0), make_rollout(0.0, 1.0), make_rollout(0.0, 0.0), make_rollout(0.0)]
+    columns = {"prompts": ["p"] * 4, "completions": ["c"] * 4, "completion_ids": [[1]] * 4}
+    as_trl(ExecutionReward())(**columns, rollout=rollouts, log_metric=logged.__setitem__)
+    assert logged == {"execution/discounted_share": 0.25}
+    assert knob.acted(logged[knob.metric])

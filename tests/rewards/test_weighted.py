@@ -76,3 +76,14 @@ def test_it_uses_grades_when_a_part_does() -> None:
 def test_bad_configuration_names_the_part(functions: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build({"_target_": "composer_rl.rewards.weighted.WeightedReward", "functions": functions}, path="reward")
+
+
+def test_knobs_of_the_parts_have_their_names_on_the_command_line() -> None:
+    inner = WeightedReward(functions={"x": WeightedPart(reward=ExecutionReward())})
+    reward = WeightedReward(
+        functions={"env": WeightedPart(reward=ExecutionReward()), "deep": WeightedPart(reward=inner)}
+    )
+    assert [knob.under("reward").name for knob in reward.knobs()] == [
+        "reward.functions.env.reward.turn_discount",
+        "reward.functions.deep.reward.functions.x.reward.turn_discount",
+    ]

@@ -208,6 +208,8 @@ def test_hints_stand_before_the_next_turn_and_are_masked(tokenizer: Any, model: 
                 hinted += 1
                 assert f"<|im_start|>user\n{turn.hint}<|im_end|>\n<|im_start|>assistant\n" in between
     assert hinted > 3
+    assert batch.stats.metrics()["hints/num_shown"] == hinted
+    assert make(tokenizer).run(model, toy_tasks(4), num_samples=2).stats.metrics()["hints/num_shown"] == 0
 
 
 def test_other_templates_carry_episodes_too() -> None:

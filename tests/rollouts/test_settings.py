@@ -50,3 +50,12 @@ def test_sampling_holds_the_distribution() -> None:
     assert settings.sampling == SamplingParams(temperature=0.7, top_p=0.9, top_k=20, min_p=0.05)
     assert settings.sampling.truncated
     assert not RolloutSettings().sampling.truncated
+
+
+def test_each_cut_that_is_switched_on_is_a_knob() -> None:
+    assert RolloutSettings().knobs() == []
+    knobs = RolloutSettings(top_p=0.9, top_k=5, min_p=0.1).knobs()
+    assert [knob.name for knob in knobs] == ["top_p", "top_k", "min_p"]
+    assert {knob.metric for knob in knobs} == {"rollout/kept_mass"}
+    assert knobs[0].acted(0.97)
+    assert not knobs[0].acted(1.0 - 1e-6), "float32 sums of a whole distribution miss 1 by that much"

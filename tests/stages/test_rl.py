@@ -63,6 +63,23 @@ def test_trl_generates_where_asked_to(train: Train) -> None:
     assert "rollout/tokens_per_s" not in records[0], "our sampler took no part"
 
 
+def test_a_channel_that_never_acted_fails_the_run_and_keeps_its_figures(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, run_dir = train(
+        "+loss.channels.idle._target_=tests.stages.idle_channel.Idle", "hint.in_rollout=true", "max_steps=2"
+    )
+    assert code == 1
+    assert "error: loss.channels.idle.weight never engaged" in capsys.readouterr().err
+    record = result(run_dir)
+    assert record["error"]["type"] == "EngagementError"
+    assert record["metrics"]["train/steps"] == 2
+    assert (run_dir / "checkpoint" / "model.safetensors").is_file()
+    notes = {row["knob"]: row["note"] for row in record["engagement"]}
+    assert notes["hint.in_rollout"].startswith("never engaged: env.max_turns=1")
+    assert [r["hints/num_shown"] for r in metrics(run_dir) if "reward" in r] == [0.0, 0.0]
+
+
 def test_lora_trains_adapters(train: Train) -> None:
     code, run_dir = train("model.lora.r=2", "max_steps=2", "optim.learning_rate=0.1")
     assert code == 0

@@ -20,7 +20,7 @@ class Probe(Stage):
 
     needs_torch: ClassVar[bool] = False
 
-    ending: Literal["good", "stop", "bug", "known_error", "wait"] = "good"
+    ending: Literal["good", "stop", "bug", "known_error", "void", "wait"] = "good"
     """How the run ends; `wait` sleeps until a signal arrives."""
     rate: float = 0.5
     """At least 0."""
@@ -60,4 +60,5 @@ class Probe(Stage):
             metrics={"heldout/solve_rate_after": 0.5, "not_finite": float("nan")},
             engagement=[{"knob": "po.epsilon", "metric": "clip_ratio", "value": 0.0, "engaged": False, "note": ""}],
             stopped="the guard said so" if self.ending == "stop" else None,
+            void="loss.channels.sdpo.weight never engaged" if self.ending == "void" else None,
         )
