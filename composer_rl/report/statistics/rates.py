@@ -1,4 +1,4 @@
-"""Intervals for rates."""
+"""Intervals for rates over independent trials."""
 
 from __future__ import annotations
 
