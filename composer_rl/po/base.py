@@ -244,3 +244,9 @@ class PolicyObjective:
         from composer_rl.po.engagement import objective_knobs
 
         return objective_knobs(self)
+
+    def masks(self) -> dict[str, str]:
+        """What may take part of a batch out of the loss: logged share -> the setting behind it and what to do."""
+        from composer_rl.po.masks import objective_masks
+
+        return objective_masks(self)

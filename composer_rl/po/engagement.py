@@ -35,6 +35,8 @@ ENTROPY_MASKED = "policy/entropy_masked_share"
 """Share of tokens that top_entropy_quantile removes."""
 OFF_POLICY_MASKED = "policy/off_policy_masked_share"
 """Share of rows that off_policy_mask_threshold removes."""
+SAMPLING_MASKED = "sampling/masked_share"
+"""Share of loss tokens that the correction of the vLLM sampler removes."""
 OVERLONG_SHARE = "overlong_penalty/penalized_share"
 """Share of completions that the soft over-long punishment reaches."""
 DYNAMIC_SAMPLING_ROUNDS = "dynamic_sampling/rounds"
@@ -95,6 +97,13 @@ def _ratio_knobs(objective: PolicyObjective) -> Iterator[Knob]:
             tolerance=1e-6,
             optional=True,
         )
+        if objective.vllm_importance_sampling_mode.endswith("mask"):
+            yield Knob(
+                name="vllm_importance_sampling_mode",
+                metric=SAMPLING_MASKED,
+                advice="no weight left its bounds",
+                optional=True,
+            )
 
 
 def _kl_knobs(objective: PolicyObjective) -> Iterator[Knob]:

@@ -25,6 +25,7 @@ from composer_rl.trainer.callbacks.resumable import ResumableCallback
 from composer_rl.trainer.callbacks.rollout_log import RolloutLogCallback
 from composer_rl.trainer.checkpoint import newest_complete
 from composer_rl.trainer.composer_trainer import BatchRules, ComposerReplicationTrainer
+from composer_rl.trainer.masked_share import MaskedShareWarning
 from composer_rl.trainer.prompt_source import PromptSource
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class RLSession:
             rollouts = RolloutLogCallback(
                 policy.rollout_log, every=self._stage.rollouts_every, rollouts=lambda: trainer.last_rollouts
             )
-            metrics = MetricsCallback(self._context.trackers, trainer.timings, [table])
+            observers = [table, MaskedShareWarning(self._objective.masks())]
+            metrics = MetricsCallback(self._context.trackers, trainer.timings, observers)
             for callback in (metrics, rollouts, heldout, state):
                 trainer.add_callback(callback)
             if checkpoint is not None:

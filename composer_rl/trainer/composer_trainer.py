@@ -19,7 +19,13 @@ from trl import GRPOConfig, GRPOTrainer
 
 from composer_rl.trainer import dynamic_sampling as sampling
 from composer_rl.trainer.compact_forward import CompactForward, unsupported_reason
-from composer_rl.trainer.ratio_metrics import PolicyForward, entropy_mask_metrics, off_policy_metrics, ratio_metrics
+from composer_rl.trainer.ratio_metrics import (
+    PolicyForward,
+    entropy_mask_metrics,
+    off_policy_metrics,
+    ratio_metrics,
+    sampling_mask_metrics,
+)
 from composer_rl.trainer.rollout_metrics import rollout_metrics
 from composer_rl.trainer.timings import Timings
 from composer_rl.trainer.trl_hooks import check_trl_hooks
@@ -357,6 +363,8 @@ class ComposerReplicationTrainer(GRPOTrainer):
         metrics: dict[str, float] = {}
         if "old_per_token_logps" in inputs:
             metrics |= ratio_metrics(forward, inputs["old_per_token_logps"], mask)
+        if "importance_sampling_ratio" in inputs:
+            metrics |= sampling_mask_metrics(inputs["importance_sampling_ratio"], mask)
         if self.top_entropy_quantile < 1.0:
             metrics |= entropy_mask_metrics(
                 forward, mask, quantile=self.top_entropy_quantile, high_entropy_mask=self.get_high_entropy_mask

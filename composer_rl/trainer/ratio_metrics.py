@@ -48,6 +48,17 @@ def entropy_mask_metrics(
     return {"policy/entropy_masked_share": 1.0 - float((kept * mask).sum() / mask.sum())}
 
 
+def sampling_mask_metrics(weights: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
+    """`sampling/masked_share`: tokens that the correction of the sampler takes out, as a share of those in `mask`.
+
+    `weights` is (B, 1) or (B, C), 0 where the correction masks a sequence or a token. Sequence weights multiply the
+    ratios of all tokens, so a small gap per token takes out every long completion (case B34).
+    """
+    if not mask.any():
+        return {}
+    return {"sampling/masked_share": float(((weights == 0) * mask).sum() / mask.sum())}
+
+
 def off_policy_metrics(
     forward: PolicyForward,
     inputs: dict[str, torch.Tensor],

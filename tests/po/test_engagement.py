@@ -40,8 +40,9 @@ def knob_names(**settings: Any) -> set[str]:
 
 
 def test_every_switched_on_setting_declares_a_knob() -> None:
-    correction = "vllm_importance_sampling_correction"
-    assert knob_names() == {"epsilon", "epsilon_high", "skip_zero_variance", correction}
+    correction = {"vllm_importance_sampling_correction", "vllm_importance_sampling_mode"}
+    assert knob_names() == {"epsilon", "epsilon_high", "skip_zero_variance", *correction}
+    assert not correction & knob_names(vllm_importance_sampling_correction=False)
     assert "importance_sampling_level" in knob_names(loss_type="grpo", importance_sampling_level="sequence")
     assert "epsilon" not in knob_names(loss_type="cispo", epsilon_high=5.0)
     assert "sapo_temperature" in knob_names(loss_type="sapo")
@@ -69,7 +70,7 @@ def test_every_switched_on_setting_declares_a_knob() -> None:
         "dynamic_sampling",
         "top_entropy_quantile",
         "entropy_coef",
-        correction,
+        *correction,
     }
 
 
