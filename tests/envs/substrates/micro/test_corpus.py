@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -131,3 +133,41 @@ def test_a_renderer_must_cover_every_kind() -> None:
     )
     with pytest.raises(ValueError, match="covers no"):
         list(islice(stream, 50))
+
+
+def test_error_kinds_are_as_frequent_as_their_weights() -> None:
+    recoveries, rng = Recoveries(), random.Random(0)
+    kinds = ("tool_not_found", "type_error", "test_failure", "runtime_error", "json_decode", "repeated_failure")
+    weights = [getattr(recoveries, kind) for kind in kinds]
+    assert sum(weights) == pytest.approx(1.0)
+    drawn = Counter(recoveries.draw_kind(rng, blind=False) for _ in range(4000))
+    for kind, weight in zip(kinds, weights, strict=True):
+        assert drawn[kind] / 4000 == pytest.approx(weight, abs=0.03)
+    blind = Counter(recoveries.draw_kind(rng, blind=True) for _ in range(1000))
+    assert set(blind) == set(BLIND_KINDS)
+    roots = Counter(recoveries.draw_kind(rng, blind=True, root=True) for _ in range(1000))
+    assert set(roots) == set(BLIND_KINDS) - {"repeated_failure"}
+
+
+def test_hints_are_as_frequent_as_stated() -> None:
+    recoveries = Recoveries()
+    hints = [hint_of(pair[1]) for spec, pair in corpus(1500) if spec.repository not in NEW_REPOSITORIES]
+    shares = Counter("none" if hint is None else "neutral" if hint == NEUTRAL else "hinted" for hint in hints)
+    assert shares["hinted"] / len(hints) == pytest.approx(recoveries.hinted, abs=0.06)
+    assert shares["neutral"] / len(hints) == pytest.approx(recoveries.neutral, abs=0.04)
+
+
+def test_most_hints_are_counterfactual() -> None:
+    """Where a tool was missing, the hint names another than the right one in the stated share of the recoveries."""
+    recoveries = Recoveries(hinted=1.0, neutral=0.0, tool_not_found=1.0, type_error=0.0, test_failure=0.0)
+    named = [
+        (json.loads(str(hint_of(pair[1])))[1]["available_tools"], spec.tool)
+        for spec, pair in corpus(800, recoveries=recoveries)
+        if spec.repository not in NEW_REPOSITORIES and json.loads(str(hint_of(pair[1])))[0] == "tool_not_found"
+    ]
+    assert sum(tools != [right] for tools, right in named) / len(named) == pytest.approx(0.8, abs=0.06)
+
+
+def test_shares_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"hinted \+ neutral must be at most 1, got 1.2"):
+        Recoveries(hinted=0.9, neutral=0.3)
