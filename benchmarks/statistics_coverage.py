@@ -2,9 +2,10 @@
 
     python benchmarks/statistics_coverage.py
 
-Prints three tables: coverage of nominal 95% intervals for the mean paired difference (Student's t as the verdicts use
-it, and the percentile bootstrap of the bands), false verdicts of sweeps in which no arm differs from the baseline, and
-how often a real effect is found. Seeds are fixed; the samples and sweeps are as many as the arguments say.
+Prints four tables: coverage of nominal 95% intervals for the mean paired difference (Student's t as the verdicts use
+it, and the percentile bootstrap of the bands), false verdicts of sweeps in which no arm differs from the baseline, how
+often a real effect is found, and what "about k seeds would be needed" says where the truth is known. Seeds are fixed;
+the samples and sweeps are as many as the arguments say.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ SCENARIOS = (
     Scenario("rates near the floor, 0.01 and 0.03: Beta(2, 198), Beta(3, 97)", rates((2, 198), (3, 97)), STEP),
     Scenario("both at the ceiling, 0.998: Beta(998, 2)", rates((998, 2), (998, 2)), STEP, (0.97, 1.0)),
     Scenario("0.90 against the ceiling, 0.995: Beta(45, 5), Beta(199, 1)", rates((45, 5), (199, 1)), STEP),
+    Scenario("both arms strongly skewed: Beta(4, 0.4)", rates((4, 0.4), (4, 0.4)), STEP, (0.93, 0.98)),
     Scenario("one arm strongly skewed: Beta(88, 12), Beta(4, 0.4)", rates((88, 12), (4, 0.4)), STEP, (0.60, 0.93)),
     Scenario("1 seed in 5 of the arm collapses", collapsing(0.2), STEP, (0.60, 0.93)),
     Scenario("1 seed in 20 of the arm collapses", collapsing(0.05), STEP, (0.60, 0.93)),
@@ -165,6 +167,23 @@ def simulate_sweeps(
     return Verdicts(*(counts / num_sweeps).tolist())
 
 
+def seeds_said_to_be_needed(effect: float, num_seeds: int, num_sweeps: int) -> np.ndarray:
+    """10%, 50% and 90% quantile of `seeds_needed` over comparisons of one arm that are not separable.
+
+    Args:
+        effect: True mean difference in standard deviations of the differences.
+    """
+    rng = np.random.default_rng([4, num_seeds])
+    needed = []
+    for differences in rng.normal(effect, 1, (num_sweeps, num_seeds)).tolist():
+        verdict = judge(
+            ArmScores(dict.fromkeys(range(num_seeds), 0.0)), {"arm": ArmScores(dict(enumerate(differences)))}
+        )
+        if (number := verdict["arm"].seeds_needed) is not None:
+            needed.append(number)
+    return np.quantile(needed, [0.1, 0.5, 0.9])
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Coverage and false verdicts of the statistics of sweeps.")
     parser.add_argument("--samples", type=int, default=40_000, help="samples behind each t coverage")
@@ -192,6 +211,13 @@ def main(arguments: list[str] | None = None) -> None:
     for effect in (0.03, 0.05, 0.10):
         found = [simulate_sweeps(options.sweeps, num_seeds=num, effect=effect).first_better for num in SEEDS]
         print(f"| {effect:.2f} | {' | '.join(f'{100 * share:.0f}%' for share in found)} |")
+
+    print("\n| true effect, in standard deviations | seeds | would be needed | said: 10% | median | 90% |")
+    print("|---" * 6 + "|")
+    for effect, truth in ((0.0, "no number"), (0.5, "34"), (1.0, "10")):
+        for num in (5, 8):
+            said = seeds_said_to_be_needed(effect, num, options.sweeps)
+            print(f"| {effect} | {num} | {truth} | {' | '.join(f'{number:.0f}' for number in said)} |")
 
 
 if __name__ == "__main__":

@@ -60,3 +60,10 @@ def test_the_printed_tables(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"| {scenario.name} |" in printed
     assert "| 4 x 5 | rates of 200 |" in printed
     assert "| 0.05 |" in printed
+    assert "| 0.5 | 8 | 34 |" in printed
+
+
+def test_the_documentation_has_every_row() -> None:
+    text = (SCRIPT.parents[1] / "docs" / "statistics.md").read_text(encoding="utf-8")
+    for scenario in BENCHMARK.SCENARIOS:
+        assert f"| {scenario.name} |" in text
