@@ -13,13 +13,13 @@ NAN = math.nan
 
 
 def test_a_band_agrees_with_scipy():
-    curves = np.random.default_rng(0).normal(size=(6, 3)).cumsum(axis=1)
+    curves = np.random.default_rng(0).normal(size=(20, 3)).cumsum(axis=1)
     band = bootstrap_band(curves.tolist(), num_resamples=20_000)
     expected = stats.bootstrap((curves,), np.mean, axis=0, method="percentile", n_resamples=20_000, rng=1)
     assert band.mean == pytest.approx(tuple(curves.mean(axis=0)))
     assert band.low == pytest.approx(tuple(expected.confidence_interval.low), abs=0.03)
     assert band.high == pytest.approx(tuple(expected.confidence_interval.high), abs=0.03)
-    assert band.num_curves == (6, 6, 6)
+    assert band.num_curves == (20, 20, 20)
 
 
 def test_missing_points():
