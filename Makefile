@@ -33,11 +33,11 @@ install: $(STAMP) ## set up .venv with everything that tests and development nee
 train: $(STAMP) ## train with the defaults; settings go in ARGS="po=dapo seed=3"
 	@$(VENV)/bin/python train.py $(ARGS)
 
-test: $(STAMP) ## run the whole test suite; pytest options go in ARGS
-	@$(VENV)/bin/python -m pytest $(ARGS)
+test: $(STAMP) ## run the whole test suite, on all cores; pytest options go in ARGS
+	@$(VENV)/bin/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
 
 fast-test: $(STAMP) ## run the tests that take seconds
-	@$(VENV)/bin/python -m pytest -m "not slow" $(ARGS)
+	@$(VENV)/bin/python -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(ARGS)
 
 lint: $(STAMP) ## check style
 	@$(VENV)/bin/ruff check .
@@ -51,7 +51,7 @@ format: $(STAMP) ## rewrite files in the project's style
 	@$(VENV)/bin/ruff format .
 
 coverage: $(STAMP) ## run the test suite and list lines that no test reached
-	@$(VENV)/bin/python -m pytest --cov --cov-report=term-missing:skip-covered $(ARGS)
+	@$(VENV)/bin/python -m pytest --numprocesses=auto --dist=worksteal --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 clean: ## remove .venv and caches; runs in outputs/ and multirun/ stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist *.egg-info

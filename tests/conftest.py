@@ -14,6 +14,21 @@ NO_SKIPS = "COMPOSER_RL_NO_SKIPS"
 needs a GPU still skips."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give every worker of `pytest -n` cores of its own, which the programs that its tests start inherit.
+
+    Two runs of two threads on two cores wait for each other at every kernel; the runtime counts the cores it may use.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None or not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    number, count = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    own = cores[number::count] or [cores[number % len(cores)]]
+    os.sched_setaffinity(0, own)
+    os.environ["OMP_NUM_THREADS"] = str(len(own))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests marked `gpu` where torch sees no GPU."""
     if item.get_closest_marker("gpu") is not None:

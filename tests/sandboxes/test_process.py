@@ -431,13 +431,23 @@ def start_script(mode: str, folder: Path, python: str, settings: dict[str, Any])
     return script
 
 
+def runs_a_job(pid: int) -> bool:
+    """Whether the process has written its file; True where another user's folder may not be looked at."""
+    try:
+        return os.stat(f"/proc/{pid}/cwd/x").st_size == 0
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
 def wait_for_children(pid: int) -> set[int]:
     """All processes below the script, once both of its jobs run."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         pids = descendants(pid) - {pid}
         leaves = [child for child in pids if descendants(child) == {child}]
-        if len(leaves) == 2 and len(pids) >= 4:
+        if len(leaves) == 2 and len(pids) >= 4 and all(map(runs_a_job, leaves)):
             return pids
         time.sleep(0.02)
     pytest.fail("the jobs did not start")
