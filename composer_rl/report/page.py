@@ -1,33 +1,21 @@
-"""report.html: one file with everything in it, read without a network and without a server.
-
-What a model or an error wrote is untrusted: templates escape every value, data blocks cannot close their script
-element, and the page's Content-Security-Policy names the only two scripts that may run by their hash.
-"""
+"""report.html of a run: its headline figures, curves, rollouts and configuration."""
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 import math
-import os
-import tempfile
-from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from composer_rl.report.collect import RunData, load_run
+from composer_rl.report.document import render, script_json, write_page
 from composer_rl.report.figures import KIND_COLORS, timing_parts
 from composer_rl.report.panels import describe, run_panels
 from composer_rl.report.rollouts import RolloutView, choose, view
+from composer_rl.report.settings import as_text, flatten
 from composer_rl.report.statistics import wilson_interval
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from composer_rl.report.words import count, date, percent, seconds_in_words
 
 REPORT_FILE = "report.html"
-_TEMPLATES = Path(__file__).parent / "templates"
 _RATES = (
     ("heldout/solve_rate", "Held-out tasks solved", "first attempt", "heldout/num_tasks", "tasks"),
     ("heldout/recovery_rate", "Errors repaired", "held-out, second turn", "heldout/num_first_errors", "errors"),
@@ -60,16 +48,7 @@ def write_report(run_dir: Path, *, rollouts_per_side: int = 12) -> Path:
     run = load_run(run_dir)
     page = render_page(run, rollouts_per_side=rollouts_per_side)
     target = run_dir / REPORT_FILE
-    descriptor, draft = tempfile.mkstemp(dir=run_dir, prefix=".report.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # Half a surrogate pair, which a model's JSON may hold, becomes "?".
-            file.write(page.encode("utf-8", "replace"))
-        os.chmod(draft, 0o644)
-        os.replace(draft, target)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    write_page(target, page)
     return target
 
 
@@ -80,29 +59,22 @@ def render_page(run: RunData, *, rollouts_per_side: int = 12) -> str:
     chosen = (("early", "Early training", early), ("late", "Late training", late))
     sides = [_Side(name, title, [view(record) for record in records]) for name, title, records in chosen if records]
     shown = [rollout for side in sides for rollout in side.rollouts]
-    scripts = [_plotly_source(), (_TEMPLATES / "page.js").read_text(encoding="utf-8")]
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            run=run,
-            result=run.result,
-            title=str(run.result.get("run_name") or run.result.get("run_id") or run.run_dir.name),
-            facts=_facts(run),
-            tiles=_tiles(run),
-            panels=[{"panel": panel, "words": describe(panel), "json": _script_json(panel.figure)} for panel in panels],
-            timings=_timing_rows(run),
-            sides=sides,
-            twins=_twins(sides),
-            steps=sorted({rollout.step for rollout in shown}),
-            kinds=sorted({kind for rollout in shown for kind in rollout.error_kinds}),
-            kind_colors=KIND_COLORS,
-            config=list(_flatten(_mapping(run.result.get("config")))),
-            css=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
-            plotly=scripts[0],
-            script=scripts[1],
-            script_hashes=[_csp_hash(script) for script in scripts],
-        )
+    return render(
+        "page.html",
+        ("figures.js", "page.js"),
+        run=run,
+        result=run.result,
+        title=str(run.result.get("run_name") or run.result.get("run_id") or run.run_dir.name),
+        facts=_facts(run),
+        tiles=_tiles(run),
+        panels=[{"panel": panel, "words": describe(panel), "json": script_json(panel.figure)} for panel in panels],
+        timings=_timing_rows(run),
+        sides=sides,
+        twins=_twins(sides),
+        steps=sorted({rollout.step for rollout in shown}),
+        kinds=sorted({kind for rollout in shown for kind in rollout.error_kinds}),
+        kind_colors=KIND_COLORS,
+        config=[(path, as_text(value)) for path, value in flatten(_mapping(run.result.get("config")))],
     )
 
 
@@ -123,7 +95,7 @@ def _facts(run: RunData) -> list[tuple[str, str]]:
     if seeds := _mapping(result.get("seeds")):
         facts.append(("seed", ", ".join(str(value) for value in dict.fromkeys(seeds.values()))))
     if started := result.get("started_at"):
-        facts.append(("started", _date(str(started))))
+        facts.append(("started", date(str(started))))
     if (duration := run.duration_s) is not None:
         facts.append(("duration", seconds_in_words(duration)))
     if revision := result.get("git_revision"):
@@ -153,9 +125,9 @@ def _tiles(run: RunData) -> list[dict[str, str]]:
     if tokens is not None and len(tokens):
         speed = run.series.get("tokens_per_s")
         note = (
-            f"{_count(speed.ends(len(speed))[0])} a second" if speed is not None and len(speed) else "seen in training"
+            f"{count(speed.ends(len(speed))[0])} a second" if speed is not None and len(speed) else "seen in training"
         )
-        tiles.append({"label": "Tokens", "before": "", "value": _count(tokens.values[-1]), "note": note})
+        tiles.append({"label": "Tokens", "before": "", "value": count(tokens.values[-1]), "note": note})
     if run.duration_s is not None:
         note = f"{run.last_step} optimizer steps"
         tiles.append({"label": "Time", "before": "", "value": seconds_in_words(run.duration_s), "note": note})
@@ -181,8 +153,8 @@ def _rate_tile(run: RunData, name: str, label: str, note: str, trials: str, unit
         note = f"{note}; 95%: {' → '.join(ranges)}, {' and '.join(sizes)} {unit}"
     return {
         "label": label,
-        "before": _percent(before) if before is not None and after is not None else "",
-        "value": _percent(after if after is not None else before),
+        "before": percent(before) if before is not None and after is not None else "",
+        "value": percent(after if after is not None else before),
         "note": note,
     }
 
@@ -210,74 +182,3 @@ def _timing_rows(run: RunData) -> list[dict[str, Any]]:
         {"name": name, "total_s": total, "step_s": total / num_steps, "share": total / whole if whole > 0 else 0.0}
         for name, total in totals.items()
     ]
-
-
-def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted path and value of every leaf of the configuration, as one would type it on the command line."""
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _flatten(item, f"{path}.{key}" if path else str(key))
-    else:
-        words = {None: "null", True: "true", False: "false"}
-        plain = words.get(value) if value is None or isinstance(value, bool) else None
-        yield path, plain or str(value)
-
-
-def _script_json(figure: Any) -> str:
-    """A figure as JSON that no script element ends inside of: every "<" is written as an escape."""
-    return str(figure.to_json()).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _csp_hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
-
-
-@functools.cache
-def _plotly_source() -> str:
-    from plotly.offline import get_plotlyjs
-
-    # A parser turns CRLF into LF before the hash is taken.
-    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
-
-
-@functools.cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["seconds"] = seconds_in_words
-    environment.filters["percent"] = _percent
-    return environment
-
-
-def seconds_in_words(seconds: float) -> str:
-    """`4 min 17 s`, `2 h 05 min`, `3.2 s`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
-def _percent(rate: float | None) -> str:
-    return "–" if rate is None else f"{100 * rate:.1f}%"
-
-
-def _count(number: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if number >= size:
-            return f"{number / (1e3 if unit == 'k' else size):.3g} {unit}"
-    return f"{number:,.0f}".replace(",", " ")
-
-
-def _date(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M %Z").strip()
-    except ValueError:
-        return text

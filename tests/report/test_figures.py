@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from composer_rl.report import figures
+from composer_rl.report import drawing, figures
 from composer_rl.report.collect import Series, load_run
 from composer_rl.report.panels import run_panels
 from composer_rl.report.statistics import wilson_interval
@@ -84,15 +84,15 @@ def test_timings_leave_out_what_overlaps(run, panels):
 
 def test_running_mean():
     series = Series(steps=(1, 2, 3, 4), values=(1.0, 2.0, 3.0, 8.0))
-    assert figures.running_mean(series, 2).values == pytest.approx((1.0, 1.5, 2.5, 5.5))
+    assert drawing.running_mean(series, 2).values == pytest.approx((1.0, 1.5, 2.5, 5.5))
 
 
 def test_thinned_keeps_the_ends():
     series = Series(steps=tuple(range(10_000)), values=tuple(map(float, range(10_000))))
-    small = figures.thinned(series, 1500)
+    small = drawing.thinned(series, 1500)
     assert len(small) <= 1501
     assert (small.steps[0], small.steps[-1]) == (0, 9999)
-    assert figures.thinned(series, 10_000) is series
+    assert drawing.thinned(series, 10_000) is series
 
 
 def test_plotly_is_imported_late():
@@ -100,7 +100,7 @@ def test_plotly_is_imported_late():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("color", [*figures.PALETTE, *figures.KIND_COLORS.values()])
+@pytest.mark.parametrize("color", [*drawing.PALETTE, *figures.KIND_COLORS.values()])
 def test_colours_stand_out_on_light_and_dark(color):
     assert contrast(color, "#ffffff") >= 3.0
     assert contrast(color, "#171c22") >= 3.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from composer_rl.report import page as page_module
+from composer_rl.report import document
 from composer_rl.report.page import seconds_in_words, write_report
 from tests.report.make_run import HOSTILE, write_run
 from tests.report.test_figures import contrast
@@ -47,7 +47,7 @@ class Elements(HTMLParser):
 @pytest.fixture(autouse=True)
 def small_plotly(monkeypatch):
     """The figures' library is 5 MB and no business of these tests."""
-    monkeypatch.setattr(page_module, "_plotly_source", lambda: "/* plotly */")
+    monkeypatch.setattr(document, "plotly_source", lambda: "/* plotly */")
 
 
 def written(folder: Path) -> str:
@@ -86,7 +86,7 @@ def test_nothing_is_fetched(tmp_path):
     page = Elements(written(write_run(tmp_path)))
     sources = [attributes.get(name) for _, attributes in page.tags for name in ("src", "href", "action", "poster")]
     assert {source for source in sources if source and not source.startswith("#")} == {"data:,"}
-    styles = page_module._TEMPLATES.joinpath("page.css").read_text()
+    styles = document.TEMPLATES.joinpath("page.css").read_text()
     assert "url(" not in styles
     assert "@import" not in styles
     (policy,) = [found["content"] for found in page.named("meta") if "http-equiv" in found]
@@ -184,7 +184,7 @@ def test_what_is_no_run_folder(tmp_path):
 def test_an_earlier_page_stays_when_writing_fails(tmp_path, monkeypatch):
     write_run(tmp_path, num_steps=3)
     write_report(tmp_path).write_text("earlier")
-    monkeypatch.setattr(page_module.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(document.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_report(tmp_path)
     assert (tmp_path / "report.html").read_text() == "earlier"
@@ -199,7 +199,7 @@ def test_seconds_in_words(seconds, words):
 
 
 def schemes() -> list[dict[str, str]]:
-    css = page_module._TEMPLATES.joinpath("page.css").read_text()
+    css = document.TEMPLATES.joinpath("page.css").read_text()
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in (light, dark)]
 
