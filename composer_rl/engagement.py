@@ -153,6 +153,9 @@ def engagement_metrics(rows: Sequence[EngagementRow]) -> dict[str, float]:
     return {f"engagement/{row.knob}": row.value for row in rows if row.value is not None}
 
 
+_NEVER = {"above": "never rose above", "below": "never fell below", "away": "stayed at"}
+
+
 def _verdict(knob: Knob, tally: _Tally) -> tuple[bool | None, str]:
     if tally.num_acted:
         steps = f"acted in {tally.num_acted} of {tally.num_steps} logged steps"
@@ -162,4 +165,6 @@ def _verdict(knob: Knob, tally: _Tally) -> tuple[bool | None, str]:
     if tally.num_steps == 0:
         return None, f"not measured: {knob.metric} was never logged"
     advice = f"; {knob.advice}" if knob.advice else ""
-    return False, f"never engaged: {knob.metric} stayed at {knob.threshold:g} in {tally.num_steps} logged steps{advice}"
+    verb = "stayed at" if knob.threshold == 0.0 else _NEVER[knob.acts]
+    seen = f"{knob.metric} {verb} {knob.threshold:g} in {tally.num_steps} logged steps"
+    return False, f"never engaged: {seen}{advice}"

@@ -33,6 +33,10 @@ class MissingExtraError(ComposerError, ImportError):
         self.extra = extra
 
 
+class DiskFullError(ComposerError):
+    """The disk of the run folder is full; the run ended there and can be resumed from its last checkpoint."""
+
+
 class SandboxError(ComposerError):
     """The sandbox itself failed (not the code it ran): no isolation available, or its template process died."""
 

@@ -34,6 +34,10 @@ OBJECTIVE = "heldout/solve_rate_after"
 """Metric that a job returns to Hydra's sweeper."""
 
 
+SEVERAL_OPTIONS = frozenset({"tracker"})
+"""Config groups whose options add up."""
+
+
 class JobFailedError(Exception):
     """Tells Hydra that a job of a sweep failed; its error is already reported."""
 
@@ -126,6 +130,7 @@ class _Launch:
     def run(self) -> int:
         resolvers.register()
         overrides = self._with_groups_left_out(self.flags.overrides)
+        _check_single_options(overrides, self.known)
         if not self.flags.shell_completion and (source := self._stored_run()) is not None:
             overrides = [line for line in overrides if not line.lstrip("+").startswith("rerun=")]
             self.flags.config_name = rerun.CONFIG_NAME
@@ -287,6 +292,17 @@ class _Launch:
         if failed and not self.flags.multirun:
             return failed[0].exit_code
         return 1 if failed or self._job_failed else 0
+
+
+def _check_single_options(overrides: Sequence[str], known: paths.Catalog) -> None:
+    """Refuse `po=[dapo,grpo]`: Hydra would merge both files into one component. Raises ConfigError."""
+    for line in overrides:
+        group, _, value = line.lstrip("+").partition("=")
+        value = value.strip()
+        if group not in known.options or group in SEVERAL_OPTIONS or not value.startswith("["):
+            continue
+        names = re.sub(r"[\[\]\s]", "", value)
+        raise ConfigError(f"{group} takes one option, got {value}; to compare them use: -m {group}={names}")
 
 
 def _parse(overrides: Sequence[str], known: paths.Catalog) -> dict[str, Any]:

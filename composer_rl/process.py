@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -23,6 +24,17 @@ _ONE_RUN_ONLY = ("WANDB_RUN_ID", "WANDB_NAME", "WANDB_RESUME", "WANDB_DIR", "WAN
 class _RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return redact_text(super().format(record))
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that a full disk cannot turn into an error of the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (the name is logging's)
+        """Lose the line; the run itself will meet the same disk."""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 class Interrupted(KeyboardInterrupt):
@@ -77,7 +89,7 @@ def signals_raised() -> Iterator[None]:
 def run_log(run_dir: Path) -> Iterator[None]:
     """Copy log records of INFO and above to run.log, and warnings to the terminal."""
     root = logging.getLogger()
-    to_file = logging.FileHandler(run_dir / LOG_NAME, encoding="utf-8")
+    to_file = _LogFile(run_dir / LOG_NAME, encoding="utf-8")
     to_file.setLevel(logging.INFO)
     to_file.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     to_terminal = logging.StreamHandler()

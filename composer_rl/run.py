@@ -25,10 +25,11 @@ from composer_rl.config.record import (
     platform_facts,
 )
 from composer_rl.config.redact import redact, redact_text
+from composer_rl.config.reserve import is_disk_full, release_space, reserve_space
 from composer_rl.config.resolvers import current_run_id
 from composer_rl.config.rundir import RunDirectory
 from composer_rl.config.settings import RunSettings
-from composer_rl.errors import ComposerError, ConfigError, EngagementError
+from composer_rl.errors import ComposerError, ConfigError, DiskFullError, EngagementError
 from composer_rl.process import Interrupted, environment_restored, run_log, signals_raised
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ GROUP_BASES: dict[str, str] = {
     "tracker": "composer_rl.trackers.composite.TrackerSet",
 }
 """What the component of a config group must be an instance of; a user's own class may stand in for any of them."""
+
+CHECKED_GROUPS = ("env", "model")
+"""Groups whose component looks at files of the user before a run starts."""
 
 STOPPED_EXIT_CODE = 3
 """A guard or the stage itself ended the run early on purpose."""
@@ -102,6 +106,9 @@ def prepare_run(config: DictConfig | Mapping[str, Any], *, groups: Sequence[str]
     for group in stage.required_groups:
         if prepared.components.get(group) is None:
             raise ConfigError(f"this stage needs the config group {group}: choose an option, {group}=<option>")
+    for group in CHECKED_GROUPS:
+        if group in stage.required_groups:
+            prepared.components[group].check()
     stage.check(prepared.components, max_steps=prepared.settings.max_steps)
     return prepared
 
@@ -115,6 +122,7 @@ def execute(prepared: Prepared, job: Job) -> Outcome:
     with RunDirectory.claim(job.run_dir, resume=settings.resume) as directory:
         record = _open_record(prepared, job, directory.path)
         record.write(directory.path)
+        reserve_space(directory.path)
         with environment_restored(job.sweep is not None), signals_raised(), run_log(directory.path):
             return _Session(prepared=prepared, job=job, record=record, run_dir=directory.path).run()
 
@@ -197,6 +205,9 @@ class _Session:
         result = stage.run(context)
         self.record.metrics = plain(result.metrics)
         self.record.engagement = plain(result.engagement)
+        self.record.warnings = list(result.warnings)
+        for warning in result.warnings:
+            _LOG.warning("%s", warning)
         if result.stopped:
             self.record.error = {"type": "Stopped", "message": result.stopped, "traceback": ""}
         if result.void:
@@ -233,6 +244,13 @@ class _Session:
     def _ended_badly(self, error: BaseException) -> Outcome:
         if isinstance(error, KeyboardInterrupt):
             return self._close("interrupted", error.exit_code if isinstance(error, Interrupted) else 130, error)
+        if is_disk_full(error, self.run_dir):
+            full = DiskFullError(
+                f"no space left on the disk of {self.run_dir}; free some, then go on with: "
+                f"resume=true hydra.run.dir={self.run_dir}"
+            )
+            full.__cause__ = error
+            error = full
         exit_code = error.exit_code if isinstance(error, ComposerError) else 1
         if not isinstance(error, ComposerError):
             _LOG.error("the run failed", exc_info=error)
@@ -241,6 +259,7 @@ class _Session:
     def _close(self, status: Status, exit_code: int, error: BaseException | None) -> Outcome:
         """Write the result first: whatever happens to the report and the trackers, it is there."""
         self.record.finish(status, exit_code, error)
+        release_space(self.run_dir)
         path = self.record.write(self.run_dir)
         try:
             self._write_report()
@@ -256,7 +275,7 @@ class _Session:
         if not figures.is_file() or figures.stat().st_size == 0:
             return
         if self._trackers is not None:
-            self._trackers.phase("writing the report")
+            self._trackers.phase("writing the report (Ctrl-C leaves it out)")
         try:
             from composer_rl.report.page import write_report
 

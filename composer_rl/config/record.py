@@ -57,6 +57,8 @@ class ResultRecord:
     """Final figures, flat names with slashes; a figure that is not finite is None."""
     engagement: list[dict[str, Any]] = field(default_factory=list)
     """Rows of the engagement table: knob, metric, value, engaged, note."""
+    warnings: list[str] = field(default_factory=list)
+    """What makes the figures of a run that succeeded less than they seem, a sentence each."""
     seeds: dict[str, int] = field(default_factory=dict)
     stage: str | None = None
     """Option of the stage group."""

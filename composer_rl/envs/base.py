@@ -55,6 +55,22 @@ class Environment(ABC):
             )
         ]
 
+    def check(self) -> None:
+        """Read what the user gave (files of prompts) as far as it goes without torch, before a run starts.
+
+        Raises ConfigError naming the file and the line or row. Nothing to read by default.
+        """
+        return
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """Columns that reach a reward function beside the prompt, after `check`; None where that is not known."""
+        return None
+
+    def describe(self, task: Task) -> str:
+        """Where a task comes from, for error messages."""
+        return f"task {task.task_id}"
+
     @abstractmethod
     def open(self, sandbox: Sandbox) -> None:
         """Take the sandbox that runs model-written code (already open) and prepare the tasks."""

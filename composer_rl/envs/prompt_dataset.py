@@ -41,6 +41,8 @@ class PromptDataset(Environment):
     max_turns: int = 1
     """Always 1: there is nothing that could answer a turn."""
     _tasks: dict[str, list[Task]] = field(default_factory=dict, init=False, repr=False)
+    _where: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    """File and row by task id."""
 
     def __post_init__(self) -> None:
         for name, path in (("path", self.path), ("heldout_path", self.heldout_path)):
@@ -56,8 +58,10 @@ class PromptDataset(Environment):
         """A dataset grades nothing."""
         return False
 
-    def open(self, sandbox: Sandbox) -> None:
+    def check(self) -> None:
         """Read the rows. Raises ConfigError naming the file and line of a row without a usable prompt."""
+        if self._tasks:
+            return
         rows = list(self._read(Path(self.path).expanduser()))
         if self.heldout_path is not None:
             heldout = list(self._read(Path(self.heldout_path).expanduser()))
@@ -70,6 +74,21 @@ class PromptDataset(Environment):
         if not train:
             raise ConfigError(f"env.path={self.path} has no training prompt left besides the held-out ones")
         self._tasks = {"train": train, "heldout": heldout}
+
+    @property
+    def columns(self) -> frozenset[str] | None:
+        """Columns that at least one row has; None before `check`."""
+        if not self._tasks:
+            return None
+        return frozenset(name for tasks in self._tasks.values() for task in tasks for name in task.payload)
+
+    def describe(self, task: Task) -> str:
+        """File and row of the task."""
+        return self._where[task.task_id]
+
+    def open(self, sandbox: Sandbox) -> None:
+        """Read the rows, unless `check` has."""
+        self.check()
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Tasks of a split, in file order, duplicates of a row removed."""
@@ -88,9 +107,11 @@ class PromptDataset(Environment):
     def _read(self, path: Path) -> Iterator[Task]:
         seen: set[str] = set()
         for line, row in enumerate(_rows(path), start=1):
-            task = self._task(row, where=f"{path}, row {line}")
+            where = f"{path}, row {line}"
+            task = self._task(row, where=where)
             if task.task_id not in seen:
                 seen.add(task.task_id)
+                self._where.setdefault(task.task_id, where)
                 yield task
 
     def _task(self, row: dict[str, Any], *, where: str) -> Task:
@@ -136,13 +157,13 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with open(path, encoding="utf-8") as stream:
+    with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except ValueError as error:  # Of the JSON, or of bytes that are no UTF-8.
                 raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise ConfigError(f"{path}, line {number}: must be an object, got {type(row).__name__}")

@@ -20,6 +20,13 @@ class ModelSource(ABC):
         """Settings that are switched on, with the metric that shows that each one acted; none by default."""
         return []
 
+    def check(self) -> None:
+        """Look at what the user gave (folders) as far as it goes without torch, before a run starts.
+
+        Raises ConfigError. Nothing to look at by default.
+        """
+        return
+
     @abstractmethod
     def load(self, device: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         """Return the causal language model on `device` ("cpu", "cuda", "cuda:0") and its tokenizer.

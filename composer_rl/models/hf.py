@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from composer_rl.engagement import Knob
 
 
+_CONFIG_FILES = ("config.json", "adapter_config.json")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
 @dataclass(kw_only=True)
 class HFModel(ModelSource):
     """`model=hf model.name=<folder or hub id>`."""
@@ -46,6 +50,19 @@ class HFModel(ModelSource):
             raise ValueError(f"name must be an existing folder or a hub id, got {self.name!r}, which is no folder")
         if self.chat_template is not None and not Path(self.chat_template).is_file():
             raise ValueError(f"chat_template must be an existing file, got {str(self.chat_template)!r}")
+
+    def check(self) -> None:
+        """Refuse a folder that lacks what no model can do without."""
+        folder = Path(self.name).expanduser()
+        if not folder.is_dir():
+            return
+        if not any((folder / name).is_file() for name in _CONFIG_FILES):
+            raise ConfigError(f"model.name={self.name}: no folder written by save_pretrained, it has no config.json")
+        if self.tokenizer is None and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+            raise ConfigError(
+                f"model.name={self.name}: the folder has no tokenizer (no {_TOKENIZER_FILES[0]}); give one with "
+                "model.tokenizer=<folder or hub id>"
+            )
 
     def knobs(self) -> list[Knob]:
         """Those of the adapters."""
@@ -118,6 +135,21 @@ class _as_config_error:  # noqa: N801  (reads as a statement where it is used)
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, (OSError, ValueError)):
-            first_line = str(error).strip().splitlines()[0]
-            raise ConfigError(f"{self._setting} cannot be loaded: {first_line}") from error
+        from safetensors import SafetensorError
+
+        if isinstance(error, (OSError, ValueError, SafetensorError)):
+            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ConfigError(f"{self._setting} cannot be loaded: {self._broken_weights() or first_line}") from error
+
+    def _broken_weights(self) -> str:
+        """Which file of weights is cut off or no safetensors file; "" when all can be opened."""
+        from safetensors import SafetensorError, safe_open
+
+        folder = Path(self._setting.partition("=")[2]).expanduser()
+        for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+            try:
+                with safe_open(path, framework="pt"):
+                    pass
+            except (OSError, SafetensorError) as error:
+                return f"{path} is damaged or cut off ({error}); copy it again"
+        return ""

@@ -37,6 +37,10 @@ class AnswerMatch(RewardFunction):
     def name(self) -> str:
         return "answer_match"
 
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset({self.column})
+
     def score(self, batch: RewardBatch) -> list[float | None]:
         """One of 1.0, 0.0 and None per completion.
 

@@ -62,6 +62,11 @@ class RewardFunction(ABC):
         """Further figures about a scored batch to log; none by default."""
         return {}
 
+    @property
+    def required_columns(self) -> frozenset[str]:
+        """Dataset columns without which it cannot score."""
+        return frozenset()
+
     def knobs(self) -> list[Knob]:
         """Settings that are switched on, with the metric that shows that each one acted; none by default."""
         return []

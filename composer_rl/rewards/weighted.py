@@ -59,6 +59,10 @@ class WeightedReward(RewardFunction):
     def uses_grades(self) -> bool:
         return any(part.reward.uses_grades for part in self.functions.values())
 
+    @property
+    def required_columns(self) -> frozenset[str]:
+        return frozenset().union(*(part.reward.required_columns for part in self.functions.values()))
+
     def knobs(self) -> list[Knob]:
         """Those of every part."""
         return [

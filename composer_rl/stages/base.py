@@ -38,6 +38,8 @@ class StageResult:
     """Final figures, flat names with slashes."""
     engagement: list[dict[str, Any]] = field(default_factory=list)
     """Rows of the engagement table: knob, metric, value, engaged, note."""
+    warnings: list[str] = field(default_factory=list)
+    """What makes the figures less than they seem, a sentence each; shown in the summary and on the page."""
     stopped: str | None = None
     """Why the stage ended early on purpose (a guard, a budget); None when it ran to its end."""
     void: str | None = None

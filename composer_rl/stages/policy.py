@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from composer_rl.errors import ConfigError
 from composer_rl.rollouts.multi_turn import MultiTurnRollout
+from composer_rl.rollouts.sampler import context_length
 from composer_rl.rollouts.sampling import SamplingParams
 from composer_rl.rollouts.trl_rollout import TRLRollout
 from composer_rl.stages.quiet import quiet_libraries
@@ -100,6 +102,29 @@ class Policy:
         return stats.metrics() if stats.num_rollouts else {}
 
 
+def check_prompt_lengths(env: Environment, tokenizer: Any, model: Any, *, max_new_tokens: int) -> None:
+    """Refuse a prompt that leaves no room for an answer now, and not when some step happens to draw it.
+
+    A token is at least one byte, so only prompts with more bytes than the room has tokens are tokenized.
+
+    Raises:
+        ConfigError: naming where the prompt comes from, its length and the room, in tokens.
+    """
+    room = context_length(model) - max_new_tokens
+    for split in ("train", "heldout"):
+        for task in env.tasks(split):
+            text = tokenizer.apply_chat_template(task.prompt, tokenize=False, add_generation_prompt=True)
+            if len(text.encode()) <= room:
+                continue
+            length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+            if length > room:
+                raise ConfigError(
+                    f"the prompt of {env.describe(task)} has {length} tokens; with "
+                    f"rollout.max_new_tokens={max_new_tokens} at most {room} fit the model's context of "
+                    f"{room + max_new_tokens}"
+                )
+
+
 @contextmanager
 def open_policy(context: RunContext) -> Iterator[Policy]:
     """Start the sandbox, open the environment, load the model; everything is closed at the end."""
@@ -110,5 +135,6 @@ def open_policy(context: RunContext) -> Iterator[Policy]:
         env: Environment = components["env"]
         env.open(sandbox)
         model, tokenizer = components["model"].load(components["runtime"].torch_device())
+        check_prompt_lengths(env, tokenizer, model, max_new_tokens=components["rollout"].max_new_tokens)
         context.trackers.phase("")
         yield Policy(model=model, tokenizer=tokenizer, env=env, context=context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,18 @@ class RLStage(Stage):
                     f"po.dynamic_sampling={objective.dynamic_sampling} cannot be combined with: {rule.reason}; set "
                     "po.dynamic_sampling='off' or leave the other setting out"
                 )
+        if rollout.backend == "vllm" and importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                "rollout.backend=vllm needs vLLM, which is not installed; install it with: pip install vllm (a GPU is "
+                "needed), or use rollout=default"
+            )
+        known = env.columns
+        missing = sorted(components["reward"].required_columns - known) if known is not None else []
+        if missing:
+            raise ConfigError(
+                f"the reward reads the column {missing[0]!r}, which no row of the dataset has; its columns: "
+                f"{', '.join(sorted(known or ())) or 'none beside the prompt'}"
+            )
         if components["reward"].uses_grades and not env.grades:
             raise ConfigError(
                 "reward reads the environment's grade, but this environment does not grade; choose "

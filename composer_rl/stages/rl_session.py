@@ -85,7 +85,12 @@ class RLSession:
             "train/steps": float(trainer.state.global_step),
             "train/tokens": float(trainer.state.num_input_tokens_seen),
         }
-        return StageResult(metrics=figures, engagement=[vars(row) for row in rows], void=table.void())
+        return StageResult(
+            metrics=figures,
+            engagement=[vars(row) for row in rows],
+            warnings=self._warnings(trainer),
+            void=table.void(),
+        )
 
     def _train(self, trainer: ComposerReplicationTrainer, checkpoint: Path | None) -> float:
         """Take the steps that are left and return the seconds they took.
@@ -99,6 +104,16 @@ class RLSession:
             return 0.0
         output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         return float(output.metrics["train_runtime"])
+
+    def _warnings(self, trainer: ComposerReplicationTrainer) -> list[str]:
+        """A run that learnt nothing must not end like one that did."""
+        flat = [entry["frac_reward_zero_std"] for entry in trainer.state.log_history if "frac_reward_zero_std" in entry]
+        if not flat or min(flat) < 1.0 or trainer.channels or trainer.beta:
+            return []
+        return [
+            f"no step had a gradient: in all {len(flat)} logged steps every group of completions had one and the same "
+            "reward, so the policy is as it was; look at the reward and at the rollouts on the page"
+        ]
 
     def _checkpoint_to_resume(self) -> Path | None:
         if not self._context.resume:

@@ -154,6 +154,7 @@ def summary_block(state: ProgressState, status: str, summary: dict[str, Any], ru
     parts: list[Any] = [Text.assemble((f"{status}", style), f"  {state.run_name}, {format_time(state.elapsed_s)}")]
     if text := error_text(summary):
         parts.append(Text(text, "red"))
+    parts += [Text(f"warning: {warning}", "yellow") for warning in summary.get("warnings") or []]
     figures = final_metrics({"metrics": summary.get("metrics")})
     if figures:
         parts += ["", _figures_table(figures)]

@@ -64,10 +64,38 @@ Refused = Callable[..., str]
         (["resume=true"], "resume=true needs the folder of the run: hydra.run.dir=<folder>"),
         (["rerun=/no/such/result.json"], "cannot read /no/such/result.json"),
         (["model=some/folder"], "model has no option 'some/folder'"),
+        (["po=[dapo,grpo]"], "po takes one option, got [dapo,grpo]; to compare them use: -m po=dapo,grpo"),
+        (["-m", "po=[dapo,grpo],gspo"], "to compare them use: -m po=dapo,grpo,gspo"),
+        (["stage=rl", "rollout=vllm"], "rollout.backend=vllm needs vLLM, which is not installed"),
     ],
 )
 def test_wrong_input_is_one_line(refused: Refused, words: list[str], message: str) -> None:
     assert message in refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "message"),
+    [
+        ('{"prompt": "a", "answer": "b"}\n{"prompt": broken\n', [], "prompts.jsonl, line 2: not JSON"),
+        ('{"prompt": "a", "answer": "b"}\n[1]\n', [], "prompts.jsonl, line 2: must be an object, got list"),
+        ('{"prompt": "a"}\n{"text": "b"}\n', [], "row 2: no column 'prompt' (it has text)"),
+        ('{"prompt": 3}\n', [], "row 1: column 'prompt' must be a string"),
+        ("", [], "has no training prompt left"),
+        ('{"prompt": "a", "solution": "b"}\n', [], "reads the column 'answer', which no row of the dataset has"),
+        (
+            '{"prompt": "a", "answer": "b"}\n',
+            ["reward.column=solution"],
+            "reads the column 'solution', which no row of the dataset has; its columns: answer",
+        ),
+    ],
+)
+def test_a_broken_dataset_is_found_before_torch(
+    refused: Refused, tmp_path_factory: pytest.TempPathFactory, lines: str, words: list[str], message: str
+) -> None:
+    path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
+    path.write_text(lines)
+    dataset = ["stage=rl", "env=dataset", f"env.path={path}", "reward=answer_match", "env.heldout_fraction=0"]
+    assert message in refused(*dataset, *words)
 
 
 def test_b74_comma_choice_without_multirun(refused: Refused) -> None:

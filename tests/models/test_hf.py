@@ -55,6 +55,28 @@ def test_a_saved_model_loads_by_path(tmp_path: Path, kind: str) -> None:
     assert logits.shape == (1, 2, 8)
 
 
+def test_a_folder_without_configuration_or_tokenizer_is_refused_before_torch(tmp_path: Path) -> None:
+    folder = save(tmp_path, "llama")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(
+        ConfigError, match=r"the folder has no tokenizer \(no tokenizer.json\); give one with model.tok"
+    ):
+        HFModel(name=str(folder)).check()
+    HFModel(name=str(folder), tokenizer="some/id").check()
+    HFModel(name="some/id").check()
+    (folder / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"it has no config.json"):
+        HFModel(name=str(folder)).check()
+
+
+def test_weights_that_are_cut_off_are_named(tmp_path: Path) -> None:
+    weights = save(tmp_path, "llama") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ConfigError, match=r"model.safetensors is damaged or cut off .*; copy it again"):
+        HFModel(name=str(tmp_path)).load("cpu")
+
+
 def test_lora_trains_adapters_alone_and_its_folder_loads_again(tmp_path: Path) -> None:
     source = HFModel(name=str(save(tmp_path / "base", "llama")), lora=LoraSettings(r=2))
     model, tokenizer = source.load("cpu")

@@ -169,3 +169,30 @@ def test_a_reward_that_reads_grades_needs_an_environment_that_gives_them(
 def test_stage_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="num_heldout must be at least 1"):
         RLStage(num_heldout=0)
+
+
+def test_a_run_without_a_gradient_says_so(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    code, run_dir = train("reward.function._target_=tests.stages.flat_reward.flat", "max_steps=2")
+    assert code == 0
+    (warning,) = result(run_dir)["warnings"]
+    assert warning.startswith("no step had a gradient: in all 2 logged steps every group of completions had one")
+    assert "no step had a gradient" in capsys.readouterr().out
+    assert "no step had a gradient" in (run_dir / "report.html").read_text()
+
+
+def test_a_run_with_a_gradient_has_no_warning(train: Train) -> None:
+    code, run_dir = train("max_steps=2")
+    assert code == 0
+    assert result(run_dir)["warnings"] == []
+
+
+def test_a_prompt_without_room_for_an_answer_is_named_before_training(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    rows = [{"prompt": "a"}, {"prompt": "b"}, {"prompt": "long " * 4000}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, run_dir = train(f"env.path={path}", "env.heldout_fraction=0", "max_steps=2")
+    assert code == 2
+    assert f"the prompt of {path}, row 3 has " in " ".join(capsys.readouterr().err.split())
+    assert not (run_dir / "metrics.jsonl").read_text()
