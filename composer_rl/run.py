@@ -27,7 +27,7 @@ from composer_rl.config.record import (
 from composer_rl.config.redact import redact, redact_text
 from composer_rl.config.reserve import is_disk_full, release_space, reserve_space
 from composer_rl.config.resolvers import current_run_id
-from composer_rl.config.rundir import RunDirectory
+from composer_rl.config.rundir import RunDirectory, disk_errors_named
 from composer_rl.config.settings import RunSettings
 from composer_rl.errors import ComposerError, ConfigError, DiskFullError, EngagementError
 from composer_rl.process import Interrupted, environment_restored, run_log, signals_raised
@@ -121,8 +121,10 @@ def execute(prepared: Prepared, job: Job) -> Outcome:
     settings = prepared.settings
     with RunDirectory.claim(job.run_dir, resume=settings.resume) as directory:
         record = _open_record(prepared, job, directory.path)
-        record.write(directory.path)
-        reserve_space(directory.path)
+        with disk_errors_named(directory.path):
+            # The reserve first: without room for it, the record that a resumed run would replace stays as it is.
+            reserve_space(directory.path)
+            record.write(directory.path)
         with environment_restored(job.sweep is not None), signals_raised(), run_log(directory.path):
             return _Session(prepared=prepared, job=job, record=record, run_dir=directory.path).run()
 
@@ -159,7 +161,8 @@ def refuse(config: Mapping[str, Any], job: Job, error: ConfigError) -> Outcome:
         record = _open_record(prepared, job, directory.path)
         record.seeds = {}
         record.finish("failed", error.exit_code, error)
-        record.write(directory.path)
+        with disk_errors_named(directory.path):
+            record.write(directory.path)
     return Outcome(status="failed", exit_code=error.exit_code, run_dir=directory.path, error=error)
 
 

@@ -15,12 +15,16 @@ _FULL_BELOW = 64 * 1024
 
 
 def reserve_space(run_dir: Path) -> None:
-    """Write the reserve; a disk that has no room for it at the start raises OSError, like any other write."""
+    """Write the reserve. Raises OSError, and leaves nothing behind, on a disk that has no room for it."""
     path = run_dir / RESERVE_NAME
-    with open(path, "wb") as stream:
-        stream.write(os.urandom(_BYTES))  # Zeros may take no room on a compressing file system.
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with open(path, "wb") as stream:
+            stream.write(os.urandom(_BYTES))  # Zeros may take no room on a compressing file system.
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:
+        release_space(run_dir)
+        raise
 
 
 def release_space(run_dir: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -96,6 +98,15 @@ def make(path: Path) -> None:
     """Create a folder and those above it. Raises RunDirectoryError where that is not possible."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+@contextmanager
+def disk_errors_named(path: Path) -> Iterator[None]:
+    """Turn an OSError of the first writes into a run folder (a full disk) into a RunDirectoryError that names it."""
+    try:
+        yield
     except OSError as error:
         raise _unwritable(path, error) from error
 

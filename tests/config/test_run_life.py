@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -149,6 +150,28 @@ def test_run_folder_is_refused_unless_empty_or_resumed(train: Train, workplace: 
     assert train("hydra.run.dir=fresh") == 0
     assert train("hydra.run.dir=fresh") == 2
     assert "add resume=true to go on with it" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_line_and_leaves_no_record(
+    train: Train, results: Results, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fill)
+        assert train("hydra.run.dir=run") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: cannot write the run folder ")
+    assert line.endswith("/run: No space left on device")
+    assert results() == []
+    assert not (Path("run") / ".reserve").exists()
+    assert train("hydra.run.dir=run") == 0
+    before = results()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fill)
+        assert train("hydra.run.dir=run", "resume=true") == 2
+    assert results() == before
 
 
 def test_an_empty_folder_of_the_user_stays_when_the_input_is_wrong(train: Train, workplace: Path) -> None:
