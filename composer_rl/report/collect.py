@@ -13,7 +13,7 @@ import orjson
 RESULT_FILE = "result.json"
 METRICS_FILE = "metrics.jsonl"
 ROLLOUTS_FILE = "rollouts.jsonl"
-_KEPT_ROLLOUTS = 600
+KEPT_ROLLOUTS = 600
 """Rollouts kept from each end of the file: reports compare early with late training."""
 
 
@@ -90,8 +90,11 @@ class RunData:
         return max(self.elapsed.values, default=None)
 
 
-def load_run(run_dir: Path) -> RunData:
-    """Read a run folder. Raises FileNotFoundError when it holds none of the files of a run."""
+def load_run(run_dir: Path, *, kept_rollouts: int = KEPT_ROLLOUTS) -> RunData:
+    """Read a run folder, with at most `kept_rollouts` rollouts from each end of the file.
+
+    Raises FileNotFoundError when it holds none of the files of a run.
+    """
     if not any((run_dir / name).is_file() for name in (RESULT_FILE, METRICS_FILE, ROLLOUTS_FILE)):
         raise FileNotFoundError(
             f"{run_dir} is no run folder: it has no {RESULT_FILE}, {METRICS_FILE} or {ROLLOUTS_FILE}"
@@ -99,7 +102,7 @@ def load_run(run_dir: Path) -> RunData:
     problems: list[str] = []
     result = _read_result(run_dir / RESULT_FILE, problems)
     columns, elapsed = _read_metrics(run_dir / METRICS_FILE, problems)
-    rollouts, num_rollouts = _read_rollouts(run_dir / ROLLOUTS_FILE, problems)
+    rollouts, num_rollouts = _read_rollouts(run_dir / ROLLOUTS_FILE, problems, kept_rollouts)
     return RunData(
         run_dir=run_dir,
         result=result,
@@ -141,13 +144,13 @@ def _read_metrics(path: Path, problems: list[str]) -> tuple[dict[str, dict[int, 
     return columns, elapsed
 
 
-def _read_rollouts(path: Path, problems: list[str]) -> tuple[list[dict[str, Any]], int]:
+def _read_rollouts(path: Path, problems: list[str], kept: int) -> tuple[list[dict[str, Any]], int]:
     first: list[dict[str, Any]] = []
-    last: deque[dict[str, Any]] = deque(maxlen=_KEPT_ROLLOUTS)
+    last: deque[dict[str, Any]] = deque(maxlen=kept)
     num = 0
     for record in _lines(path, problems, _is_rollout):
         num += 1
-        if len(first) < _KEPT_ROLLOUTS:
+        if len(first) < kept:
             first.append(record)
         else:
             last.append(record)

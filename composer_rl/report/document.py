@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer_rl.report.words import percent, seconds_in_words
+from composer_rl.report.words import count, percent, seconds_in_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -93,4 +93,5 @@ def environment() -> Environment:
     )
     environment.filters["seconds"] = seconds_in_words
     environment.filters["percent"] = percent
+    environment.filters["compact"] = count
     return environment

@@ -135,8 +135,14 @@ def run_panels(run: RunData) -> list[Panel]:
             figure.update_layout(showlegend=len(figure.data) > 1)
             panel = Panel(name=plan.name, title=plan.title, caption=plan.caption, figure=figure, wide=plan.wide)
             panels.append(panel)
+    return in_rows(panels)
+
+
+def in_rows(panels: list[Panel]) -> list[Panel]:
+    """The same panels with no hole between them: two narrow ones share a row, one left over takes its row alone."""
     narrow = [index for index, panel in enumerate(panels) if not panel.wide]
-    if len(narrow) % 2:  # Two narrow ones share a row: the one left over takes its row alone.
+    if len(narrow) % 2:
+        panels = [*panels]
         panels[narrow[-1]] = replace(panels[narrow[-1]], wide=True)
     return panels
 

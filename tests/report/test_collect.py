@@ -77,10 +77,9 @@ def test_figures_that_are_no_numbers_are_left_out(tmp_path):
     assert run.engagement == [{}]
 
 
-def test_long_files_keep_both_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("composer_rl.report.collect._KEPT_ROLLOUTS", 3)
+def test_long_files_keep_both_ends(tmp_path):
     (tmp_path / "rollouts.jsonl").write_text("".join(f'{{"step": {step}, "turns": []}}\n' for step in range(10)))
-    run = load_run(tmp_path)
+    run = load_run(tmp_path, kept_rollouts=3)
     assert [record["step"] for record in run.rollouts] == [0, 1, 2, 7, 8, 9]
     assert run.num_rollouts == 10
 

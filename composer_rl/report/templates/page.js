@@ -47,13 +47,7 @@
       event.preventDefault();
       form.elements.outcome.focus();
     } else if (event.key === "j" || event.key === "k") {
-      const shown = visible();
-      if (!shown.length) return;
-      const at = shown.findIndex((rollout) => rollout.contains(document.activeElement));
-      const next = at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
-      const summary = shown[next].querySelector("summary");
-      summary.focus({ preventScroll: true });
-      summary.scrollIntoView({ block: "center" });
+      composerFigures.step(visible(), event.key === "j" ? 1 : -1);
     }
   });
 

@@ -1,0 +1,1 @@
+"""Sweeps: jobs grouped into arms, compared with a baseline, drawn and tabulated."""
