@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import composer_rl
 from composer_rl.config import paths, rerun, resolvers
 from composer_rl.config.helptext import help_text
+from composer_rl.config.one_option import SEVERAL_OPTIONS
 from composer_rl.config.record import write_atomically
 from composer_rl.config.redact import redact, redact_text
 from composer_rl.config.rundir import RESULT_NAME, remove_if_empty
@@ -32,10 +33,6 @@ from composer_rl.run import Job, Outcome, execute, prepare_run, refuse
 
 OBJECTIVE = "heldout/solve_rate_after"
 """Metric that a job returns to Hydra's sweeper."""
-
-
-SEVERAL_OPTIONS = frozenset({"tracker"})
-"""Config groups whose options add up."""
 
 
 class JobFailedError(Exception):

@@ -6,15 +6,17 @@ Hydra turns exceptions of callbacks into warnings, so a refusal leaves as a Syst
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from composer_rl.config.one_option import check_one_option
 from composer_rl.config.rundir import check_available, make
 from composer_rl.errors import ConfigError
 from composer_rl.run import prepare_run
@@ -36,6 +38,7 @@ class Preflight(Callback):
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check a single run."""
         try:
+            _check_options(config, None, RunMode.RUN)
             run_dir = Path(str(OmegaConf.select(config, "hydra.run.dir"))).absolute()
             prepared = prepare_run(task_config(config, run_dir), groups=_known_groups())
             check_available(run_dir, resume=prepared.settings.resume)
@@ -58,6 +61,19 @@ class Preflight(Callback):
             make(sweep_dir)
         except Exception as error:
             raise Refused(error) from error
+
+
+def _check_options(config: DictConfig, overrides: Sequence[str] | None, mode: RunMode) -> None:
+    """Refuse several options of one group; the composed configuration no longer shows them.
+
+    `overrides` are those of a job of a sweep; None takes the command line's.
+    """
+    loader = GlobalHydra.instance().config_loader()
+    assert loader is not None
+    # Unresolved: an override may hold an interpolation, which is none of the list's.
+    given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)
+    words = [*given["hydra"], *(given["task"] if overrides is None else overrides)]
+    check_one_option(loader.compute_defaults_list(str(config.hydra.job.config_name), words, mode).defaults)
 
 
 def _known_groups() -> list[str]:
@@ -92,6 +108,7 @@ def _basic_sweep_jobs(config: DictConfig) -> Iterator[DictConfig]:
     lines += list(config.hydra.overrides.task)
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(lines)
     for number, job in enumerate(BasicSweeper.split_arguments(overrides, None)[0]):
+        _check_options(config, list(job), RunMode.MULTIRUN)
         composed = loader.load_sweep_config(config, list(job))
         with open_dict(composed):
             composed.hydra.job.id = str(number)

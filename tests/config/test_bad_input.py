@@ -66,11 +66,32 @@ Refused = Callable[..., str]
         (["model=some/folder"], "model has no option 'some/folder'"),
         (["po=[dapo,grpo]"], "po takes one option, got [dapo,grpo]; to compare them use: -m po=dapo,grpo"),
         (["-m", "po=[dapo,grpo],gspo"], "to compare them use: -m po=dapo,grpo,gspo"),
+        (["-m", "po=choice([dapo,grpo],gspo)"], "po takes one option, got [dapo,grpo]; to compare them use"),
         (["stage=rl", "rollout=vllm"], "rollout.backend=vllm needs vLLM, which is not installed"),
     ],
 )
 def test_wrong_input_is_one_line(refused: Refused, words: list[str], message: str) -> None:
     assert message in refused(*words)
+
+
+@pytest.mark.parametrize("mode", [[], ["-m"]])
+def test_several_options_in_a_file_are_refused_too(
+    refused: Refused, tmp_path_factory: pytest.TempPathFactory, mode: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "two.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /hint: [none, wrong]\n"
+    )
+    line = refused(*mode, f"hydra.searchpath=[file://{folder}]", "experiments=two")
+    assert line == "hint takes one option, got [none,wrong]; to compare them use: -m hint=none,wrong"
+
+
+def test_an_option_may_build_upon_another_of_its_group(train: Callable[..., int], tmp_path_factory) -> None:
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "po").mkdir()
+    (folder / "po" / "mine.yaml").write_text("defaults:\n  - dapo\n  - _self_\nepsilon_high: 0.3\n")
+    assert train(f"hydra.searchpath=[file://{folder}]", "po=mine", "tracker=[console,none]") == 0
 
 
 @pytest.mark.parametrize(
