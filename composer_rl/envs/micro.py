@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
 from random import Random
@@ -80,6 +80,11 @@ class MicroEnvironment(Environment):
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
         self._sandbox: Sandbox | None = None
         self._tasks: dict[str, list[Task]] = {}
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The fields of a task's specification."""
+        return frozenset(entry.name for entry in fields(TaskSpec))
 
     @property
     def mix(self) -> Mix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,14 +73,16 @@ class PromptDataset(Environment):
             train = [task for task in rows if int(task.task_id[:8], 16) >= threshold]
         if not train:
             raise ConfigError(f"env.path={self.path} has no training prompt left besides the held-out ones")
+        names = dict.fromkeys(name for task in [*train, *heldout] for name in task.payload)
+        for task in [*train, *heldout]:  # Rewards get whole columns: a row that lacks one has None there.
+            for name in names:
+                task.payload.setdefault(name, None)
         self._tasks = {"train": train, "heldout": heldout}
 
     @property
     def columns(self) -> frozenset[str] | None:
         """Columns that at least one row has; None before `check`."""
-        if not self._tasks:
-            return None
-        return frozenset(name for tasks in self._tasks.values() for task in tasks for name in task.payload)
+        return frozenset(self._tasks["train"][0].payload) if self._tasks else None
 
     def describe(self, task: Task) -> str:
         """File and row of the task."""
@@ -106,8 +108,8 @@ class PromptDataset(Environment):
 
     def _read(self, path: Path) -> Iterator[Task]:
         seen: set[str] = set()
-        for line, row in enumerate(_rows(path), start=1):
-            where = f"{path}, row {line}"
+        for place, row in _rows(path):
+            where = f"{path}, {place}"
             task = self._task(row, where=where)
             if task.task_id not in seen:
                 seen.add(task.task_id)
@@ -143,20 +145,33 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every row with its place in the file."""
     if path.is_dir():
-        yield from _saved_dataset(path)
+        yield from _numbered(_saved_dataset(path))
     elif path.suffix == ".parquet":
-        import pyarrow.parquet
-
-        yield from pyarrow.parquet.read_table(path).to_pylist()
+        yield from _numbered(_parquet(path))
     elif path.suffix in {".jsonl", ".json", ".ndjson"}:
         yield from _json_lines(path)
     else:
         raise ConfigError(f"env.path={path}: unknown kind of file; give .jsonl, .parquet or a datasets folder")
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def _numbered(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((f"row {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet
+
+    try:
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError.
+        raise ConfigError(f"env.path={path}: not a Parquet file ({error})") from error
+    return rows
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
@@ -167,7 +182,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
                 raise ConfigError(f"{path}, line {number}: not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise ConfigError(f"{path}, line {number}: must be an object, got {type(row).__name__}")
-            yield row
+            yield f"line {number}", row
 
 
 def _saved_dataset(path: Path) -> Iterator[dict[str, Any]]:
@@ -175,7 +190,7 @@ def _saved_dataset(path: Path) -> Iterator[dict[str, Any]]:
 
     try:
         loaded = datasets.load_from_disk(str(path))
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:  # A damaged folder fails in all these ways.
         raise ConfigError(f"env.path={path}: not a folder written by datasets.save_to_disk ({error})") from error
     if isinstance(loaded, datasets.DatasetDict):
         if "train" not in loaded:

@@ -37,9 +37,9 @@ class AnswerMatch(RewardFunction):
     def name(self) -> str:
         return "answer_match"
 
-    @property
-    def required_columns(self) -> frozenset[str]:
-        return frozenset({self.column})
+    def required_columns(self) -> dict[str, str]:
+        """The answer's."""
+        return {self.column: "column"}
 
     def score(self, batch: RewardBatch) -> list[float | None]:
         """One of 1.0, 0.0 and None per completion.

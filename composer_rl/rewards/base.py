@@ -62,10 +62,9 @@ class RewardFunction(ABC):
         """Further figures about a scored batch to log; none by default."""
         return {}
 
-    @property
-    def required_columns(self) -> frozenset[str]:
-        """Dataset columns without which it cannot score."""
-        return frozenset()
+    def required_columns(self) -> dict[str, str]:
+        """Dataset columns without which it cannot score -> its own setting that asks for the column."""
+        return {}
 
     def knobs(self) -> list[Knob]:
         """Settings that are switched on, with the metric that shows that each one acted; none by default."""

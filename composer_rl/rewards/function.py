@@ -18,6 +18,9 @@ from typing import Any
 
 from composer_rl.rewards.base import RewardBatch, RewardFunction
 
+_GIVEN = frozenset({"prompts", "completions", "completion_ids", "rollouts", "task_id"})
+"""Arguments that need no column of the dataset."""
+
 
 @dataclass(kw_only=True)
 class FunctionReward(RewardFunction):
@@ -41,6 +44,15 @@ class FunctionReward(RewardFunction):
     def name(self) -> str:
         inner = self._innermost()
         return str(getattr(inner, "__name__", type(inner).__name__))
+
+    def required_columns(self) -> dict[str, str]:
+        """Parameters without a default that only a column can fill."""
+        empty = inspect.Parameter.empty
+        return {
+            name: "function"
+            for name, parameter in self._parameters().items()
+            if parameter.default is empty and name not in _GIVEN
+        }
 
     def score(self, batch: RewardBatch) -> list[float | None]:
         """The function's scores.

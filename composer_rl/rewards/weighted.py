@@ -59,9 +59,13 @@ class WeightedReward(RewardFunction):
     def uses_grades(self) -> bool:
         return any(part.reward.uses_grades for part in self.functions.values())
 
-    @property
-    def required_columns(self) -> frozenset[str]:
-        return frozenset().union(*(part.reward.required_columns for part in self.functions.values()))
+    def required_columns(self) -> dict[str, str]:
+        """Those of every part."""
+        return {
+            column: f"functions.{name}.reward.{setting}"
+            for name, part in self.functions.items()
+            for column, setting in part.reward.required_columns().items()
+        }
 
     def knobs(self) -> list[Knob]:
         """Those of every part."""

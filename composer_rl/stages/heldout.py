@@ -67,6 +67,7 @@ def _mean_reward(reward: RewardFunction, tasks: Sequence[Task], rollouts: Sequen
     from composer_rl.rewards.base import as_trl
 
     columns = {name: [task.payload.get(name) for task in tasks] for name in tasks[0].payload} if tasks else {}
+    columns["task_id"] = [task.task_id for task in tasks]  # As in training.
     completions = [[{"role": "assistant", "content": turn.text} for turn in rollout.turns] for rollout in rollouts]
     scores = as_trl(reward)(
         [task.prompt for task in tasks],

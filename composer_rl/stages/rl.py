@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from composer_rl.config.suggest import did_you_mean
 from composer_rl.errors import ConfigError
 from composer_rl.stages.base import RunContext, Stage, StageResult
 from composer_rl.trainer.zero_variance import skip_rule
@@ -13,6 +14,7 @@ from composer_rl.trainer.zero_variance import skip_rule
 if TYPE_CHECKING:
     from composer_rl.envs.base import Environment
     from composer_rl.po.base import PolicyObjective
+    from composer_rl.rewards.base import RewardFunction
     from composer_rl.rollouts.settings import RolloutSettings
 
 
@@ -94,13 +96,7 @@ class RLStage(Stage):
                 "rollout.backend=vllm needs vLLM, which is not installed; install it with: pip install vllm (a GPU is "
                 "needed), or use rollout=default"
             )
-        known = env.columns
-        missing = sorted(components["reward"].required_columns - known) if known is not None else []
-        if missing:
-            raise ConfigError(
-                f"the reward reads the column {missing[0]!r}, which no row of the dataset has; its columns: "
-                f"{', '.join(sorted(known or ())) or 'none beside the prompt'}"
-            )
+        _check_columns(components["reward"], env)
         if components["reward"].uses_grades and not env.grades:
             raise ConfigError(
                 "reward reads the environment's grade, but this environment does not grade; choose "
@@ -114,3 +110,12 @@ class RLStage(Stage):
         from composer_rl.stages.rl_session import RLSession
 
         return RLSession(self, context).run()
+
+
+def _check_columns(reward: RewardFunction, env: Environment) -> None:
+    """Refuse a reward that reads a column which no row has. Raises ConfigError."""
+    known = env.columns
+    for column, setting in reward.required_columns().items():
+        if known is not None and column not in known:
+            hint = did_you_mean(column, known, what="its columns") or "; it has none beside the prompt"
+            raise ConfigError(f"reward.{setting} needs the column {column!r}, which no row of the dataset has{hint}")

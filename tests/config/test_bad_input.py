@@ -67,6 +67,7 @@ Refused = Callable[..., str]
         (["po=[dapo,grpo]"], "po takes one option, got [dapo,grpo]; to compare them use: -m po=dapo,grpo"),
         (["-m", "po=[dapo,grpo],gspo"], "to compare them use: -m po=dapo,grpo,gspo"),
         (["-m", "po=choice([dapo,grpo],gspo)"], "po takes one option, got [dapo,grpo]; to compare them use"),
+        (["stage=rl", "reward=answer_match"], "reward.column needs the column 'answer', which no row"),
         (["stage=rl", "rollout=vllm"], "rollout.backend=vllm needs vLLM, which is not installed"),
     ],
 )
@@ -99,14 +100,19 @@ def test_an_option_may_build_upon_another_of_its_group(train: Callable[..., int]
     [
         ('{"prompt": "a", "answer": "b"}\n{"prompt": broken\n', [], "prompts.jsonl, line 2: not JSON"),
         ('{"prompt": "a", "answer": "b"}\n[1]\n', [], "prompts.jsonl, line 2: must be an object, got list"),
-        ('{"prompt": "a"}\n{"text": "b"}\n', [], "row 2: no column 'prompt' (it has text)"),
-        ('{"prompt": 3}\n', [], "row 1: column 'prompt' must be a string"),
+        ('{"prompt": "a"}\n\n{"text": "b"}\n', [], "line 3: no column 'prompt' (it has text)"),
+        ('{"prompt": 3}\n', [], "line 1: column 'prompt' must be a string"),
         ("", [], "has no training prompt left"),
-        ('{"prompt": "a", "solution": "b"}\n', [], "reads the column 'answer', which no row of the dataset has"),
+        ('{"prompt": "a", "solution": "b"}\n', [], "reward.column needs the column 'answer', which no row"),
         (
             '{"prompt": "a", "answer": "b"}\n',
             ["reward.column=solution"],
-            "reads the column 'solution', which no row of the dataset has; its columns: answer",
+            "reward.column needs the column 'solution', which no row of the dataset has; its columns: answer",
+        ),
+        (
+            '{"prompt": "a", "answer": "b"}\n',
+            ["reward=function", "reward.function._target_=lab_pkg.rewards.by_solution"],
+            "reward.function needs the column 'solution', which no row of the dataset has; its columns: answer",
         ),
     ],
 )

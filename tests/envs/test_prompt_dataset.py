@@ -99,6 +99,37 @@ def test_bad_rows_are_named(tmp_path: Path, text: str, message: str) -> None:
         opened(path, heldout_fraction=0.0)
 
 
+def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a"}\n\n\n{"prompt": "b"}\n')
+    env = opened(path, heldout_fraction=0.0)
+    assert [env.describe(task) for task in env.tasks("train")] == [f"{path}, line 1", f"{path}, line 4"]
+
+
+def test_a_row_without_a_column_that_others_have_holds_none(tmp_path: Path) -> None:
+    path = write(tmp_path, "jsonl", [{"prompt": "a"}, {"prompt": "b", "answer": 1}])
+    heldout = tmp_path / "heldout.jsonl"
+    heldout.write_text('{"prompt": "c", "source": "d"}\n')
+    env = opened(path, heldout_path=heldout)
+    payloads = [task.payload for split in ("train", "heldout") for task in env.tasks(split)]
+    assert payloads == [
+        {"answer": None, "source": None},
+        {"answer": 1, "source": None},
+        {"answer": None, "source": "d"},
+    ]
+    assert env.columns == {"answer", "source"}
+
+
+def test_damaged_files_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ConfigError, match="not a Parquet file"):
+        opened(tmp_path / "x.parquet")
+    folder = write(tmp_path, "folder", ROWS)
+    (next(folder.glob("*.arrow"))).write_bytes(b"cut")
+    with pytest.raises(ConfigError, match="not a folder written by"):
+        opened(folder)
+
+
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="path must exist"):
         PromptDataset(path=tmp_path / "absent.jsonl")

@@ -96,3 +96,11 @@ def test_forgetting_to_return_is_said() -> None:
 def test_it_scores_rollouts_too(make_rollout: Callable[..., Rollout]) -> None:
     reward = FunctionReward(function=lambda completions, rollouts: [float(r.solved) for r in rollouts])
     assert reward([make_rollout(1.0), make_rollout(0.0)]) == [1.0, 0.0]
+
+
+def test_required_columns_are_the_parameters_that_only_a_column_can_fill() -> None:
+    def scored(prompts: Any, completions: Any, task_id: Any, answer: Any, scale: float = 1.0) -> list[float]:
+        return []
+
+    assert FunctionReward(function=scored).required_columns() == {"answer": "function"}
+    assert FunctionReward(function=lambda completions, **kwargs: []).required_columns() == {}

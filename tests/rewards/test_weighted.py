@@ -10,6 +10,7 @@ import pytest
 
 from composer_rl.config.build import build
 from composer_rl.errors import ConfigError
+from composer_rl.rewards.answer_match import AnswerMatch
 from composer_rl.rewards.base import RewardBatch, RewardFunction, as_trl_functions
 from composer_rl.rewards.execution import ExecutionReward
 from composer_rl.rewards.weighted import WeightedPart, WeightedReward
@@ -87,3 +88,8 @@ def test_knobs_of_the_parts_have_their_names_on_the_command_line() -> None:
         "reward.functions.env.reward.turn_discount",
         "reward.functions.deep.reward.functions.x.reward.turn_discount",
     ]
+
+
+def test_required_columns_name_the_part_that_needs_them() -> None:
+    part = WeightedPart(reward=AnswerMatch(column="solution"))
+    assert WeightedReward(functions={"right": part}).required_columns() == {"solution": "functions.right.reward.column"}

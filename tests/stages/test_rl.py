@@ -194,5 +194,5 @@ def test_a_prompt_without_room_for_an_answer_is_named_before_training(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     code, run_dir = train(f"env.path={path}", "env.heldout_fraction=0", "max_steps=2")
     assert code == 2
-    assert f"the prompt of {path}, row 3 has " in " ".join(capsys.readouterr().err.split())
+    assert f"the prompt of {path}, line 3 has " in " ".join(capsys.readouterr().err.split())
     assert not (run_dir / "metrics.jsonl").read_text()
