@@ -19,6 +19,7 @@ from composer_rl.stages.heldout import HeldoutEvaluator
 from composer_rl.stages.policy import Policy, open_policy
 from composer_rl.stages.rl_config import grpo_config
 from composer_rl.stages.run_knobs import run_knobs
+from composer_rl.stages.run_warnings import training_warnings
 from composer_rl.trainer.callbacks.heldout import HeldoutCallback
 from composer_rl.trainer.callbacks.metrics import MetricsCallback
 from composer_rl.trainer.callbacks.resumable import ResumableCallback
@@ -88,7 +89,7 @@ class RLSession:
         return StageResult(
             metrics=figures,
             engagement=[vars(row) for row in rows],
-            warnings=self._warnings(trainer),
+            warnings=training_warnings(trainer.state.log_history),
             void=table.void(),
         )
 
@@ -104,16 +105,6 @@ class RLSession:
             return 0.0
         output = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         return float(output.metrics["train_runtime"])
-
-    def _warnings(self, trainer: ComposerReplicationTrainer) -> list[str]:
-        """A run that learnt nothing must not end like one that did."""
-        flat = [entry["frac_reward_zero_std"] for entry in trainer.state.log_history if "frac_reward_zero_std" in entry]
-        if not flat or min(flat) < 1.0 or trainer.channels or trainer.beta:
-            return []
-        return [
-            f"no step had a gradient: in all {len(flat)} logged steps every group of completions had one and the same "
-            "reward, so the policy is as it was; look at the reward and at the rollouts on the page"
-        ]
 
     def _checkpoint_to_resume(self) -> Path | None:
         if not self._context.resume:
