@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from composer_rl.errors import ConfigError
 from composer_rl.models.base import ModelSource
+from composer_rl.models.folder_check import model_problem, tokenizer_problem
 from composer_rl.models.lora import LoraSettings
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from composer_rl.engagement import Knob
-
-
-_CONFIG_FILES = ("config.json", "adapter_config.json")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(kw_only=True)
@@ -52,17 +49,19 @@ class HFModel(ModelSource):
             raise ValueError(f"chat_template must be an existing file, got {str(self.chat_template)!r}")
 
     def check(self) -> None:
-        """Refuse a folder that lacks what no model can do without."""
+        """Look at the folders of model and tokenizer. Raises ConfigError naming the file that is missing or damaged."""
         folder = Path(self.name).expanduser()
-        if not folder.is_dir():
-            return
-        if not any((folder / name).is_file() for name in _CONFIG_FILES):
-            raise ConfigError(f"model.name={self.name}: no folder written by save_pretrained, it has no config.json")
-        if self.tokenizer is None and not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-            raise ConfigError(
-                f"model.name={self.name}: the folder has no tokenizer (no {_TOKENIZER_FILES[0]}); give one with "
-                "model.tokenizer=<folder or hub id>"
-            )
+        if folder.is_dir() and (problem := model_problem(folder)) is not None:
+            raise ConfigError(f"model.name={self.name}: {problem}")
+        own = Path(self.tokenizer or self.name).expanduser()
+        if own.is_dir() and (problem := tokenizer_problem(own)) is not None:
+            remedy = "" if self.tokenizer else "; another one is given with model.tokenizer=<folder or hub id>"
+            raise ConfigError(f"{self._tokenizer_setting}: {problem}{remedy}")
+
+    @property
+    def _tokenizer_setting(self) -> str:
+        """The setting that chose the tokenizer."""
+        return f"model.tokenizer={self.tokenizer}" if self.tokenizer else f"model.name={self.name}"
 
     def knobs(self) -> list[Knob]:
         """Those of the adapters."""
@@ -72,9 +71,10 @@ class HFModel(ModelSource):
         """Read weights and tokenizer; see the base class."""
         from transformers import AutoModelForCausalLM
 
+        self.check()
         path = self._path()
         tokenizer = self._load_tokenizer()
-        with _as_config_error(f"model.name={self.name}"):
+        with _as_config_error(f"model.name={self.name}: the model"):
             model: Any = AutoModelForCausalLM.from_pretrained(
                 path,
                 revision=self.revision,
@@ -96,7 +96,7 @@ class HFModel(ModelSource):
     def _load_tokenizer(self) -> PreTrainedTokenizerBase:
         from transformers import AutoTokenizer
 
-        with _as_config_error(f"model.tokenizer={self.tokenizer or self.name}"):
+        with _as_config_error(f"{self._tokenizer_setting}: the tokenizer"):
             tokenizer = AutoTokenizer.from_pretrained(
                 self.tokenizer or self._path(),
                 revision=self.revision if self.tokenizer is None else None,
@@ -126,10 +126,10 @@ class HFModel(ModelSource):
 
 
 class _as_config_error:  # noqa: N801  (reads as a statement where it is used)
-    """Turn the loader's OSError and ValueError into one line that names the setting."""
+    """Turn what the loaders raise into one line that names the setting."""
 
-    def __init__(self, setting: str) -> None:
-        self._setting = setting
+    def __init__(self, what: str) -> None:
+        self._what = what
 
     def __enter__(self) -> None:
         return None
@@ -138,18 +138,6 @@ class _as_config_error:  # noqa: N801  (reads as a statement where it is used)
         from safetensors import SafetensorError
 
         if isinstance(error, (OSError, ValueError, SafetensorError)):
-            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ConfigError(f"{self._setting} cannot be loaded: {self._broken_weights() or first_line}") from error
-
-    def _broken_weights(self) -> str:
-        """Which file of weights is cut off or no safetensors file; "" when all can be opened."""
-        from safetensors import SafetensorError, safe_open
-
-        folder = Path(self._setting.partition("=")[2]).expanduser()
-        for path in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
-            try:
-                with safe_open(path, framework="pt"):
-                    pass
-            except (OSError, SafetensorError) as error:
-                return f"{path} is damaged or cut off ({error}); copy it again"
-        return ""
+            # Whole: the loaders' messages often begin with half a sentence and the reason comes lines later.
+            text = " ".join(str(error).split()) or type(error).__name__
+            raise ConfigError(f"{self._what} cannot be loaded: {text}") from error

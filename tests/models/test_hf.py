@@ -55,26 +55,11 @@ def test_a_saved_model_loads_by_path(tmp_path: Path, kind: str) -> None:
     assert logits.shape == (1, 2, 8)
 
 
-def test_a_folder_without_configuration_or_tokenizer_is_refused_before_torch(tmp_path: Path) -> None:
+def test_a_tokenizer_that_cannot_be_loaded_is_said_in_full(tmp_path: Path) -> None:
     folder = save(tmp_path, "llama")
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    with pytest.raises(
-        ConfigError, match=r"the folder has no tokenizer \(no tokenizer.json\); give one with model.tok"
-    ):
-        HFModel(name=str(folder)).check()
-    HFModel(name=str(folder), tokenizer="some/id").check()
-    HFModel(name="some/id").check()
-    (folder / "config.json").unlink()
-    with pytest.raises(ConfigError, match=r"it has no config.json"):
-        HFModel(name=str(folder)).check()
-
-
-def test_weights_that_are_cut_off_are_named(tmp_path: Path) -> None:
-    weights = save(tmp_path, "llama") / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ConfigError, match=r"model.safetensors is damaged or cut off .*; copy it again"):
-        HFModel(name=str(tmp_path)).load("cpu")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"^model.name=\S+: the tokenizer cannot be loaded: .{100,}$"):
+        HFModel(name=str(folder)).load("cpu")
 
 
 def test_lora_trains_adapters_alone_and_its_folder_loads_again(tmp_path: Path) -> None:
@@ -106,7 +91,7 @@ def test_a_tokenizer_without_eos_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model\.(name|tokenizer)=.* cannot be loaded") as info:
+    with pytest.raises(ConfigError, match=r"model\.name=.* no config.json") as info:
         HFModel(name=str(tmp_path)).load("cpu")
     assert "\n" not in str(info.value)
 
