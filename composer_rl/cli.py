@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from composer_rl.config.suggest import nearest
 from composer_rl.errors import ComposerError, ConfigError
@@ -68,17 +66,21 @@ def _doctor(words: list[str]) -> int:
 
 
 def _report(words: list[str]) -> int:
-    from composer_rl.config.rundir import RESULT_NAME
+    from composer_rl.report.command import report
 
-    if len(words) != 1:
-        raise ConfigError("composer-rl report takes one run folder")
-    run_dir = Path(os.path.abspath(words[0]))
-    if not (run_dir / RESULT_NAME).is_file():
-        raise ConfigError(f"{run_dir} is no run folder: it has no {RESULT_NAME}")
-    from composer_rl.report.page import write_report
+    return report(words)
 
-    sys.stdout.write(f"{write_report(run_dir)}\n")
-    return 0
+
+def _compare(words: list[str]) -> int:
+    from composer_rl.report.command import compare
+
+    return compare(words)
+
+
+def _list(words: list[str]) -> int:
+    from composer_rl.report.command import list_entries
+
+    return list_entries(words)
 
 
 VERBS: dict[str, tuple[str, Callable[[list[str]], int]]] = {
@@ -86,7 +88,9 @@ VERBS: dict[str, tuple[str, Callable[[list[str]], int]]] = {
         "train, fine-tune or evaluate: the same as python train.py",
         lambda words: _train(words, program="composer-rl train"),
     ),
-    "report": ("write report.html of a run folder again", _report),
+    "report": ("write report.html of a run folder, or of one or several sweeps", _report),
+    "compare": ("write a page that shows two runs side by side", _compare),
+    "list": ("list runs and sweeps with status, main figures and date", _list),
     "doctor": ("show versions, cores, memory, sandbox and GPU of this machine", _doctor),
 }
 

@@ -143,7 +143,7 @@ class TestConsoleScript:
         assert console(["trian"]) == 2
         assert capsys.readouterr().err == "error: composer-rl has no verb 'trian'; did you mean train?\n"
         assert console(["xyz"]) == 2
-        assert "there are: train, report, doctor" in capsys.readouterr().err
+        assert "there are: train, report, compare, list, doctor" in capsys.readouterr().err
 
     def test_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         import composer_rl

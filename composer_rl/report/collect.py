@@ -100,7 +100,7 @@ def load_run(run_dir: Path, *, kept_rollouts: int = KEPT_ROLLOUTS) -> RunData:
             f"{run_dir} is no run folder: it has no {RESULT_FILE}, {METRICS_FILE} or {ROLLOUTS_FILE}"
         )
     problems: list[str] = []
-    result = _read_result(run_dir / RESULT_FILE, problems)
+    result = read_result(run_dir / RESULT_FILE, problems)
     columns, elapsed = _read_metrics(run_dir / METRICS_FILE, problems)
     rollouts, num_rollouts = _read_rollouts(run_dir / ROLLOUTS_FILE, problems, kept_rollouts)
     return RunData(
@@ -114,7 +114,8 @@ def load_run(run_dir: Path, *, kept_rollouts: int = KEPT_ROLLOUTS) -> RunData:
     )
 
 
-def _read_result(path: Path, problems: list[str]) -> dict[str, Any]:
+def read_result(path: Path, problems: list[str]) -> dict[str, Any]:
+    """Content of a result.json, {} when it cannot be read; why not goes to `problems`, a sentence."""
     try:
         content = orjson.loads(path.read_bytes())
     except FileNotFoundError:

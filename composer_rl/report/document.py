@@ -11,6 +11,7 @@ import base64
 import functools
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from composer_rl.report.words import count, percent, seconds_in_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -70,6 +72,13 @@ def csp_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
 
 
+def breakable(text: str) -> Markup:
+    """Escaped text that a narrow column may break behind the punctuation of a setting's name."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([._=,/])(?=\S)", r"\1<wbr>", str(escape(text))))
+
+
 @functools.cache
 def plotly_source() -> str:
     """The drawing library."""
@@ -94,4 +103,5 @@ def environment() -> Environment:
     environment.filters["seconds"] = seconds_in_words
     environment.filters["percent"] = percent
     environment.filters["compact"] = count
+    environment.filters["breakable"] = breakable
     return environment

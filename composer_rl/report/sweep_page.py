@@ -74,7 +74,7 @@ def report_sweeps(
 
     Args:
         folders: Sweep folders; the first one that names an objective, a direction or a baseline decides.
-        target: Exists.
+        target: Made where it does not exist.
         objective: Final figure to compare by, in place of the sweeps' own.
         baseline: Choice or label of the arm to compare with, in place of the sweeps' own.
 
@@ -137,6 +137,7 @@ def _about(sweeps: Sequence[Sweep]) -> dict[str, Any]:
 
 
 def _write(comparison: Comparison, target: Path, **about: Any) -> Written:
+    target.mkdir(parents=True, exist_ok=True)
     panels = sweep_panels(comparison)
     page = target / REPORT_FILE
     write_page(page, _page(comparison, panels, **about))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from composer_rl.errors import ConfigError
+from composer_rl.report.drawing import LONGEST_LABEL
 from composer_rl.report.statistics import (
     ArmScores,
     Estimate,
@@ -72,6 +73,13 @@ class ArmResult:
     """Settings in which the arm differs from the baseline, and whether they acted."""
 
     @property
+    def short_label(self) -> str:
+        """For figures: the label, or the swept values alone where that is long."""
+        label = self.arm.label
+        values = ", ".join(self.arm.choice.values())
+        return values if len(label) > LONGEST_LABEL and values else label
+
+    @property
     def is_baseline(self) -> bool:
         return self.verdict is None
 
@@ -81,8 +89,8 @@ class ArmResult:
         return self.verdict is not None and self.verdict.kind is VerdictKind.VOID
 
     @property
-    def void_claims(self) -> list[Evidence]:
-        """Settings of an arm with a verdict that never acted."""
+    def void_claims(self) -> list[list[Evidence]]:
+        """Settings of an arm with a verdict that never acted, those with one reason together."""
         return [] if self.is_void else void_claims(self.evidence)
 
 

@@ -70,6 +70,8 @@ class Evidence:
     arm_value: Any
     baseline_value: Any
     acted: Acted
+    knob: str
+    """Name of the row that tells; empty where nothing measures the setting."""
     note: str
     """Where it acted, or why it could not."""
 
@@ -81,13 +83,14 @@ def weigh(arm: Arm, baseline: Arm) -> list[Evidence]:
     tables = [list(_rows(arm)), list(_rows(baseline))]
     found = []
     for setting in differing([baseline.recipe, arm.recipe]):
-        acted, note = _judge(setting, tables)
+        acted, knob, note = _judge(setting, tables)
         found.append(
             Evidence(
                 setting=setting,
                 arm_value=arm.recipe.get(setting, ABSENT),
                 baseline_value=baseline.recipe.get(setting, ABSENT),
                 acted=acted,
+                knob=knob,
                 note=note,
             )
         )
@@ -97,19 +100,26 @@ def weigh(arm: Arm, baseline: Arm) -> list[Evidence]:
 def void_reason(arm: Arm, baseline: Arm, evidence: Sequence[Evidence]) -> str:
     """Why a comparison of the arm would compare the baseline with itself; empty where it would not."""
     if evidence and all(item.acted is Acted.NEVER for item in evidence):
-        by_note: dict[str, list[str]] = {}
-        for item in evidence:
-            by_note.setdefault(item.note, []).append(item.setting)
-        return "; ".join(f"{', '.join(settings)} never acted ({note})" for note, settings in by_note.items())
+        return "; ".join(
+            f"{', '.join(item.setting for item in items)} never acted ({items[0].note})"
+            for items in void_claims(evidence)
+        )
     if num := _num_identical(arm, baseline):
         seeds = "the common seed" if num == 1 else f"all {num} common seeds"
         return f"on {seeds} every step logged the same figures as the baseline: what differs never reached the training"
     return ""
 
 
-def void_claims(evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Settings that differ and never acted, in an arm of which others did: no claim can be made about them."""
-    return [item for item in evidence if item.acted is Acted.NEVER]
+def void_claims(evidence: Sequence[Evidence]) -> list[list[Evidence]]:
+    """Settings that differ and never acted, those with one knob and one reason together.
+
+    In an arm of which other settings did act, no claim can be made about these.
+    """
+    groups: dict[tuple[str, str], list[Evidence]] = {}
+    for item in evidence:
+        if item.acted is Acted.NEVER:
+            groups.setdefault((item.knob, item.note), []).append(item)
+    return list(groups.values())
 
 
 def _rows(arm: Arm) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -119,26 +129,23 @@ def _rows(arm: Arm) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield str(row.get("knob")), row
 
 
-def _judge(setting: str, tables: Sequence[Sequence[tuple[str, Mapping[str, Any]]]]) -> tuple[Acted, str]:
+def _judge(setting: str, tables: Sequence[Sequence[tuple[str, Mapping[str, Any]]]]) -> tuple[Acted, str, str]:
+    """What the tables of both arms say of a setting, the knob that tells, and a note."""
     rows = [row for table in tables for row in table]
     knob = _knob_of(setting, {name for name, _ in rows})
     if knob is None:
-        return Acted.BY_CONSTRUCTION, "nothing measures it: it acts wherever it is set"
+        return Acted.BY_CONSTRUCTION, "", "nothing measures it: it acts wherever it is set"
     own = [row for name, row in rows if name == knob]
-    prefix = "" if knob == setting else f"through {knob}: "
     if not own and not all(tables):
-        return Acted.UNKNOWN, f"{prefix}no job of {'either arm' if not any(tables) else 'one arm'} left a table"
+        return Acted.UNKNOWN, knob, f"no job of {'either arm' if not any(tables) else 'one arm'} left a table"
     if not own:
-        return Acted.NEVER, f"{prefix}switched off or not read in either arm"
+        return Acted.NEVER, knob, "switched off or not read in either arm"
     engaged = [row for row in own if row.get("engaged") is True]
     if engaged:
-        return Acted.YES, f"{prefix}acted in {len(engaged)} of {len(own)} jobs"
+        return Acted.YES, knob, f"acted in {len(engaged)} of {len(own)} jobs"
     idle = [row for row in own if row.get("engaged") is False]
-    row = (idle or own)[0]
-    note = str(row.get("note") or "").removeprefix("never engaged: ").removeprefix("not measured: ")
-    if idle:
-        return Acted.NEVER, f"{prefix}{note}"
-    return Acted.UNKNOWN, f"{prefix}{note}"
+    note = str((idle or own)[0].get("note") or "").removeprefix("never engaged: ").removeprefix("not measured: ")
+    return (Acted.NEVER if idle else Acted.UNKNOWN), knob, note
 
 
 def _knob_of(setting: str, measured: set[str]) -> str | None:

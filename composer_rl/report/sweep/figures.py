@@ -85,6 +85,7 @@ def finals_figure(comparison: Comparison) -> go.Figure | None:
     if not shown:
         return None
     figure = _rows_figure(shown, comparison.objective.metric)
+    _widen(figure, [score for result in shown for score in result.scores.values()])
     for row, result in enumerate(shown):
         color, seeds = color_of(result), list(result.scores)
         values = list(result.scores.values())
@@ -122,6 +123,18 @@ def differences_figure(comparison: Comparison) -> go.Figure | None:
         return None
     figure = _rows_figure(shown, "arm − baseline")
     figure.add_vline(x=0, line={"color": GREY, "width": 1, "dash": "dot"})
+    if not any(
+        result.verdict and result.verdict.difference and result.verdict.difference.has_interval for result in shown
+    ):
+        _widen(
+            figure,
+            [
+                score - base.scores[seed]
+                for result in shown
+                for seed, score in result.scores.items()
+                if seed in base.scores
+            ],
+        )
     for row, result in enumerate(shown):
         seeds = sorted(result.scores.keys() & base.scores.keys())
         figure.add_trace(_dots(result, row, seeds, [result.scores[seed] - base.scores[seed] for seed in seeds]))
@@ -268,11 +281,18 @@ def _rows_figure(results: Sequence[ArmResult], x_title: str) -> go.Figure:
     return figure
 
 
+def _widen(figure: go.Figure, values: Sequence[float]) -> None:
+    """Room around values that are all the same, where plotly would show an axis from -1 to 1."""
+    if max(values) - min(values) < 1e-9:
+        room = max(0.05, 0.05 * abs(values[0]))
+        figure.update_xaxes(range=[values[0] - room, values[0] + room])
+
+
 def _dots(result: ArmResult, row: int, seeds: Sequence[int], values: Sequence[float]) -> Any:
     import plotly.graph_objects as go
 
     return go.Scatter(
-        name=label_text(result.arm.label),
+        name=label_text(result.short_label),
         x=_rounded(values),
         y=[row - 0.14] * len(values),
         customdata=list(seeds),
@@ -318,7 +338,7 @@ def _cell_text(cell: ArmResult | None) -> str:
 
 
 def _label(result: ArmResult) -> str:
-    return label_text(result.arm.label) + (" (void)" if result.is_void else "")
+    return label_text(result.short_label) + (" (void)" if result.is_void else "")
 
 
 def _rounded(values: Sequence[float]) -> list[float | None]:

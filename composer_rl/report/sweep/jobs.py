@@ -85,20 +85,21 @@ class Sweep:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds a sweep: sweep.json, or job folders and no run of its own."""
-    if (folder / SWEEP_FILE).is_file():
-        return True
-    return not (folder / RESULT_FILE).is_file() and bool(_job_folders(folder))
+    """Whether a folder is a sweep's by its looks: it has sweep.json, or folders that are named like a job's."""
+    return (folder / SWEEP_FILE).is_file() or any(_JOB_FOLDER.fullmatch(path.name) for path in job_folders(folder))
 
 
 def load_sweep(folder: Path) -> Sweep:
-    """Read a sweep. Raises FileNotFoundError when the folder holds neither sweep.json nor job folders."""
-    if not is_sweep(folder):
-        raise FileNotFoundError(f"{folder} is no sweep folder: it has no {SWEEP_FILE} and no job folders")
+    """Read a sweep; folders of any name that hold a run are its jobs.
+
+    Raises FileNotFoundError when the folder holds neither sweep.json nor a job.
+    """
+    if not (folder / SWEEP_FILE).is_file() and not job_folders(folder):
+        raise FileNotFoundError(f"{folder} is no sweep folder: it has no {SWEEP_FILE} and no folders of jobs")
     plan, problems = _read_plan(folder / SWEEP_FILE)
     entries = [entry for entry in _list(plan.get("jobs")) if isinstance(entry, dict)]
     planned = {_folder_name(entry): entry for entry in entries}
-    folders = _job_folders(folder)
+    folders = job_folders(folder)
     names = [*planned, *(path.name for path in folders if path.name not in planned)]
     jobs = [_load_job(folder, name, planned.get(name, {})) for name in names]
     jobs.sort(key=lambda job: (job.num is None, job.num or 0, job.name))
@@ -147,8 +148,8 @@ def _read_plan(path: Path) -> tuple[dict[str, Any], list[str]]:
     return (plan, []) if isinstance(plan, dict) else ({}, [f"{path.name} is no JSON object and was left out."])
 
 
-def _job_folders(folder: Path) -> list[Path]:
-    """Folders that are named like a job's or hold a run."""
+def job_folders(folder: Path) -> list[Path]:
+    """Folders below a sweep's that are named like a job's or hold a run."""
     try:
         entries = sorted(entry for entry in folder.iterdir() if entry.is_dir())
     except OSError:
@@ -174,7 +175,7 @@ def _load_job(sweep: Path, name: str, entry: Mapping[str, Any]) -> Job:
         num=num if isinstance(num, int) else _leading_number(name),
         name=name,
         folder=sweep / name,
-        status=_planned_status(entry),
+        status=_known(entry.get("status")) or "missing",
         seed=entry["seed"] if isinstance(entry.get("seed"), int) else None,
         error=_one_line(entry.get("error")),
         choice={str(key): as_choice(value) for key, value in arm.items()} if isinstance(arm, dict) else None,
@@ -190,7 +191,7 @@ def _load_job(sweep: Path, name: str, entry: Mapping[str, Any]) -> Job:
     if not result:
         error = next(iter(run.problems), "it has no result.json")
         return replace(job, status="unreadable", error=error, run=run)
-    status, error = _status_of(run)
+    status, error = status_of(result, sweep / name)
     seed = _mapping(result.get("seeds")).get("seed", _mapping(result.get("config")).get("seed"))
     config = result.get("config")
     return replace(
@@ -204,20 +205,17 @@ def _load_job(sweep: Path, name: str, entry: Mapping[str, Any]) -> Job:
     )
 
 
-def _planned_status(entry: Mapping[str, Any]) -> JobStatus:
-    known: dict[Any, JobStatus] = {status: status for status in get_args(JobStatus)}
-    return known.get(entry.get("status"), "missing")
+def _known(status: Any) -> JobStatus | None:
+    return next((known for known in get_args(JobStatus) if known == status), None)
 
 
-def _status_of(run: RunData) -> tuple[JobStatus, str]:
-    """Status and error line of a run with a readable result; one that says "running" is asked whether it lives."""
-    error = run.result.get("error")
-    words = _one_line(error)
-    if run.status == "running" and is_held(run.run_dir) is False:
-        return "interrupted", f"its process ended without a word after step {run.last_step}"
-    if run.status in get_args(JobStatus):
-        return run.status, words  # type: ignore[return-value]
-    return "unreadable", f"its status is {run.status!r}"
+def status_of(result: Mapping[str, Any], folder: Path) -> tuple[JobStatus, str]:
+    """Status and error line of a run from its result; one that says "running" is asked whether its process lives."""
+    status = result.get("status")
+    if status == "running" and is_held(folder) is False:
+        return "interrupted", "its process ended without a word"
+    known = _known(status)
+    return (known, _one_line(result.get("error"))) if known else ("unreadable", f"its status is {status!r}")
 
 
 def _settings_in(overrides: Sequence[Any]) -> dict[str, str]:

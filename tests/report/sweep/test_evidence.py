@@ -69,7 +69,9 @@ def test_dapo_on_policy_says_nothing_about_clip_higher(tmp_path):
         "po.scale_rewards": "acted",
         "po.epsilon_high": "never acted",
     }
-    assert [(item.setting, item.note) for item in arm.void_claims] == [("po.epsilon_high", ON_POLICY)]
+    assert [(item.setting, item.note) for items in arm.void_claims for item in items] == [
+        ("po.epsilon_high", ON_POLICY)
+    ]
 
 
 def test_dapo_with_several_updates_claims_all(tmp_path):
@@ -109,8 +111,8 @@ def test_a_part_that_is_absent_on_one_side_is_its_settings(tmp_path):
             engagement=(ROUNDS, reached),
         ),
     )[1]
-    assert set(acted(arm)) == {"po.overlong_penalty.cache_fraction", "po.overlong_penalty.weight"}
-    assert arm.is_void
+    settings = "po.overlong_penalty.cache_fraction, po.overlong_penalty.weight"
+    assert arm.verdict.sentence == f"void: {settings} never acted (no completion reached it)"
 
 
 def test_settings_of_a_channel_act_through_its_weight(tmp_path):
