@@ -11,6 +11,7 @@ from composer_rl.errors import ConfigError
 from composer_rl.rollouts.multi_turn import MultiTurnRollout
 from composer_rl.rollouts.sampler import context_length
 from composer_rl.rollouts.sampling import SamplingParams
+from composer_rl.rollouts.template_check import refusals
 from composer_rl.rollouts.trl_rollout import TRLRollout
 from composer_rl.stages.quiet import quiet_libraries
 from composer_rl.trainer.callbacks.rollout_log import RolloutLog
@@ -103,17 +104,20 @@ class Policy:
 
 
 def check_prompt_lengths(env: Environment, tokenizer: Any, model: Any, *, max_new_tokens: int) -> None:
-    """Refuse a prompt that leaves no room for an answer now, and not when some step happens to draw it.
+    """Refuse a prompt that cannot be rendered or leaves no room for an answer now, not when a step happens to draw it.
 
     A token is at least one byte, so only prompts with more bytes than the room has tokens are tokenized.
 
     Raises:
-        ConfigError: naming where the prompt comes from, its length and the room, in tokens.
+        ConfigError: naming where the prompt comes from, and its length and the room in tokens.
     """
     room = context_length(model) - max_new_tokens
     for split in ("train", "heldout"):
         for task in env.tasks(split):
-            text = tokenizer.apply_chat_template(task.prompt, tokenize=False, add_generation_prompt=True)
+            try:
+                text = tokenizer.apply_chat_template(task.prompt, tokenize=False, add_generation_prompt=True)
+            except refusals() as error:
+                raise ConfigError(f"the chat template refuses the prompt of {env.describe(task)}: {error}") from error
             if len(text.encode()) <= room:
                 continue
             length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
