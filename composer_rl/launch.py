@@ -28,7 +28,7 @@ from composer_rl.config.settings import RunSettings
 from composer_rl.config.suggest import nearest
 from composer_rl.config.translate import translate, unknown_key
 from composer_rl.errors import ComposerError, ConfigError
-from composer_rl.process import hydra_messages
+from composer_rl.process import exit_quickly, hydra_messages
 from composer_rl.run import Job, Outcome, execute, prepare_run, refuse
 
 OBJECTIVE = "heldout/solve_rate_after"
@@ -88,6 +88,7 @@ def launch(arguments: Sequence[str], *, program: str) -> int:
 
     0: all runs succeeded; 1: a run failed; 2: wrong input; 3: a guard stopped the run; 130, 143: interrupted.
     """
+    exit_quickly()
     try:
         flags = parse_flags(arguments)
         known = paths.catalog([Path(flags.config_dir)] if flags.config_dir else [])

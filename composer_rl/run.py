@@ -283,6 +283,10 @@ class _Session:
             from composer_rl.report.page import write_report
 
             write_report(self.run_dir)
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:  # How the run ended is written already: this one only spares the page.
+            _LOG.warning("no report.html; it is written later with: composer-rl report %s", self.run_dir)
         except Exception as failure:  # noqa: BLE001  The run is over and its result written; the report can be redone.
             _LOG.error(
                 "no report.html: %s: %s; try again with: composer-rl report %s",

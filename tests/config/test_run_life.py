@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,53 @@ def test_interrupted(spawn: Spawn, results: Results, workplace: Path, number: in
     (result,) = results()
     assert (result["status"], result["exit_code"]) == ("interrupted", code)
     assert result["ended_at"] is not None
+
+
+@pytest.mark.parametrize(("ending", "status", "code"), [("interrupt", "interrupted", 130), ("good", "succeeded", 0)])
+def test_ctrl_c_while_the_page_is_written_spares_the_page_alone(
+    train: Train,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ending: str,
+    status: str,
+    code: int,
+) -> None:
+    """The record is there before the page is begun, and the second Ctrl-C does not change it."""
+    import composer_rl.report.page as page
+
+    seen = []
+
+    def impatient(run_dir: Path) -> Path:
+        seen.extend(results())
+        assert "writing the report (Ctrl-C leaves it out) …" in capsys.readouterr().out
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(page, "write_report", impatient)
+    assert train(f"stage.ending={ending}", "hydra.run.dir=run") == code
+    assert results() == seen
+    assert [(result["status"], result["exit_code"]) for result in seen] == [(status, code)]
+    assert "no report.html; it is written later with: composer-rl report" in Path("run", "run.log").read_text()
+
+
+def test_a_kill_while_the_page_is_written_ends_the_process(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    import composer_rl.report.page as page
+    from composer_rl.process import Interrupted
+
+    def killed(run_dir: Path) -> Path:
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(page, "write_report", killed)
+    assert train() == 143
+
+
+def test_the_process_ends_without_a_search_for_garbage() -> None:
+    code = (
+        "import atexit, gc; from composer_rl.cli import main; "
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0)); main(['--version'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"
 
 
 def test_ctrl_c_ends_a_whole_sweep(spawn: Spawn, results: Results, workplace: Path) -> None:

@@ -20,8 +20,8 @@ class Probe(Stage):
 
     needs_torch: ClassVar[bool] = False
 
-    ending: Literal["good", "stop", "bug", "known_error", "void", "wait"] = "good"
-    """How the run ends; `wait` sleeps until a signal arrives."""
+    ending: Literal["good", "stop", "bug", "known_error", "void", "wait", "interrupt"] = "good"
+    """How the run ends; `wait` sleeps until a signal arrives, `interrupt` is Ctrl-C after the steps."""
     rate: float = 0.5
     """At least 0."""
     hidden_default: int = 7
@@ -56,6 +56,8 @@ class Probe(Stage):
             raise EngagementError("loss.alpha_sdpo never found an error site")
         for step in range(1, (context.max_steps or self.max_steps) + 1):
             context.trackers.log({"reward": step / 10}, step=step)
+        if self.ending == "interrupt":
+            raise KeyboardInterrupt
         return StageResult(
             metrics={"heldout/solve_rate_after": 0.5, "not_finite": float("nan")},
             engagement=[{"knob": "po.epsilon", "metric": "clip_ratio", "value": 0.0, "engaged": False, "note": ""}],
