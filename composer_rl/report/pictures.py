@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT, SCALE = 860, 400, 2
-"""Size in CSS pixels, and picture pixels for each of them."""
+WIDTH, HEIGHT = 860, 400
+"""Size in CSS pixels."""
 _TEXT, _GRID = "#1b1f24", "#e3e7ec"
 _TIMEOUT_S = 180
 _DRAW = """
@@ -54,8 +54,12 @@ def find_browser() -> str:
     return browser
 
 
-def write_pictures(figures: Mapping[str, go.Figure], folder: Path, *, prefix: str = "") -> list[Path]:
-    """Draw figures on white and write `<prefix><name>.png` for each; returns their paths.
+def write_pictures(
+    figures: Mapping[str, go.Figure], folder: Path, *, prefix: str = "", scale: float = 2.0
+) -> list[Path]:
+    """Draw figures on white and write `<prefix><name>.png` for each, with `scale` pixels for a CSS pixel.
+
+    Returns the paths.
 
     Raises:
         NoBrowserError: without Chromium.
@@ -70,7 +74,7 @@ def write_pictures(figures: Mapping[str, go.Figure], folder: Path, *, prefix: st
     )
     with tempfile.TemporaryDirectory() as scratch:
         page = Path(scratch) / "figures.html"
-        script = _DRAW.replace("SCALE", str(SCALE))
+        script = _DRAW.replace("SCALE", str(scale))
         page.write_text(
             f"<!doctype html><meta charset='utf-8'><body>{blocks}<script>{plotly_source()}</script>"
             f"<script>{script}</script></body>",

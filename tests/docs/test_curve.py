@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from composer_rl.report.pictures import NoBrowserError
 from tests.report.make_run import write_run
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "curve.py"
@@ -26,12 +27,12 @@ def curve():
 def test_a_run_without_held_out_figures(curve, tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
     with pytest.raises(ValueError, match="no held-out figures"):
-        curve.curve_html(tmp_path)
+        curve.curve_figure(tmp_path)
 
 
 def test_a_machine_without_a_browser(curve, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(FileNotFoundError, match="apt-get install chromium"):
+    with pytest.raises(NoBrowserError, match="apt-get install chromium"):
         curve.write_curve(write_run(tmp_path / "run", num_steps=5), tmp_path / "curve.png")
 
 
