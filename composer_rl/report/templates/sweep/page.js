@@ -20,7 +20,8 @@
     if (meta.arm !== undefined && !arms.has(meta.arm)) return null;
     if (meta.all_seeds && !allSeeds) return null;
     if (meta.seed !== undefined) {
-      return seeds.has(meta.seed) && (lines || !allSeeds) ? { ...trace, visible: true } : null;
+      // Beside a mean they stay pale.
+      return seeds.has(meta.seed) && (lines || !allSeeds) ? { ...trace, visible: true, opacity: allSeeds ? 0.5 : 0.9 } : null;
     }
     if (!meta.seeds || allSeeds) return trace;
     const at = meta.seeds.map((seed, index) => (seeds.has(seed) ? index : -1)).filter((index) => index >= 0);
@@ -41,17 +42,31 @@
   };
 
   for (const button of [...armSwitches, ...seedSwitches]) {
-    button.addEventListener("click", () => { set(button, !isOn(button)); update(); });
-    button.addEventListener("dblclick", () => {
+    const only = () => {
       const row = button.dataset.arm !== undefined ? armSwitches : seedSwitches;
       row.forEach((other) => set(other, other === button));
       update();
+    };
+    button.addEventListener("click", (event) => {
+      if (event.shiftKey) return only();
+      set(button, !isOn(button));
+      return update();
     });
+    button.addEventListener("dblclick", only);
   }
   if (eachSeed) eachSeed.addEventListener("change", update);
   const all = document.getElementById("show-all");
   if (all) all.addEventListener("click", () => { [...armSwitches, ...seedSwitches].forEach((button) => set(button, true)); update(); });
   if (armSwitches.length) update();
+
+  // What a link leads to does not end up under the switches.
+  const bar = document.getElementById("switches");
+  const clear = () => {
+    const height = getComputedStyle(bar).position === "sticky" ? bar.offsetHeight : 0;
+    document.documentElement.style.scrollPaddingTop = `${height + 12}px`;
+  };
+  window.addEventListener("resize", clear);
+  clear();
 
   const left = document.getElementById("left"), right = document.getElementById("right");
   const pairs = document.getElementById("pairs"), common = document.getElementById("common");
