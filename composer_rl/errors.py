@@ -34,7 +34,7 @@ class MissingExtraError(ComposerError, ImportError):
 
 
 class DiskFullError(ComposerError):
-    """The disk of the run folder is full; the run ended there and can be resumed from its last checkpoint."""
+    """The disk of the run folder is full; the run ended there; it can be resumed from a complete checkpoint."""
 
 
 class SandboxError(ComposerError):

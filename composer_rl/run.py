@@ -248,16 +248,21 @@ class _Session:
         if isinstance(error, KeyboardInterrupt):
             return self._close("interrupted", error.exit_code if isinstance(error, Interrupted) else 130, error)
         if is_disk_full(error, self.run_dir):
-            full = DiskFullError(
-                f"no space left on the disk of {self.run_dir}; free some, then go on with: "
-                f"resume=true hydra.run.dir={self.run_dir}"
-            )
+            full = DiskFullError(f"no space left on the disk of {self.run_dir}; {self._way_on()}")
             full.__cause__ = error
             error = full
         exit_code = error.exit_code if isinstance(error, ComposerError) else 1
         if not isinstance(error, ComposerError):
             _LOG.error("the run failed", exc_info=error)
         return self._close("failed", exit_code, error)
+
+    def _way_on(self) -> str:
+        """What a run on a full disk can still become."""
+        from composer_rl.trainer.checkpoint import newest_complete
+
+        if newest_complete(self.run_dir) is None:
+            return "it has no complete checkpoint: free some and start again, or choose another hydra.run.dir"
+        return f"free some, then go on with: resume=true hydra.run.dir={self.run_dir}"
 
     def _close(self, status: Status, exit_code: int, error: BaseException | None) -> Outcome:
         """Write the result first: whatever happens to the report and the trackers, it is there."""

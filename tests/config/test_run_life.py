@@ -222,6 +222,29 @@ def test_a_disk_that_is_full_at_the_start_is_one_line_and_leaves_no_record(
     assert results() == before
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "way_on"),
+    [
+        ("checkpoint-2/composer_state.json", "go on with: resume=true hydra.run.dir="),
+        ("checkpoint-2/model.safetensors", "it has no complete checkpoint: free some and start again"),
+    ],
+)
+def test_a_disk_that_fills_is_resumed_only_from_a_checkpoint(
+    train: Train, results: Results, monkeypatch: pytest.MonkeyPatch, checkpoint: str, way_on: str
+) -> None:
+    def full(error: BaseException, run_dir: Path) -> bool:
+        (run_dir / checkpoint).parent.mkdir()
+        (run_dir / checkpoint).touch()
+        return True
+
+    monkeypatch.setattr("composer_rl.run.is_disk_full", full)
+    assert train("stage.ending=bug", "hydra.run.dir=run") == 1
+    (result,) = results()
+    assert (result["status"], result["error"]["type"]) == ("failed", "DiskFullError")
+    assert way_on in result["error"]["message"]
+    assert not Path("run", ".reserve").exists()
+
+
 def test_an_empty_folder_of_the_user_stays_when_the_input_is_wrong(train: Train, workplace: Path) -> None:
     (workplace / "mine").mkdir()
     assert train("hydra.run.dir=mine", "stage.rate=-1") == 2
