@@ -54,21 +54,27 @@ class Written:
     """Why there are no pictures; empty where there are."""
 
 
-def write_sweep_report(sweep_dir: Path) -> Path:
+def write_sweep_report(sweep_dir: Path, *, pictures: bool = True) -> Path:
     """Write the report of a sweep into its folder, whatever state its jobs are in, and return the page's path.
 
-    `report.html`, `report.csv` and, where Chromium is installed, `report-<figure>.png`.
+    `report.html`, `report.csv` and, where Chromium is installed, `report-<figure>.png`; drawing them takes a few
+    seconds, which `pictures=False` saves while a sweep still runs.
 
     Raises FileNotFoundError when the folder holds neither sweep.json nor job folders.
     """
-    written = report_sweeps([sweep_dir], sweep_dir)
+    written = report_sweeps([sweep_dir], sweep_dir, pictures=pictures)
     if written.remark:
         _LOG.info("no pictures of figures: %s", written.remark)
     return written.page
 
 
 def report_sweeps(
-    folders: Sequence[Path], target: Path, *, objective: str = "", baseline: Mapping[str, str] | str | None = None
+    folders: Sequence[Path],
+    target: Path,
+    *,
+    objective: str = "",
+    baseline: Mapping[str, str] | str | None = None,
+    pictures: bool = True,
 ) -> Written:
     """Write one report of several sweeps, merged by arm, into the folder `target`.
 
@@ -77,6 +83,7 @@ def report_sweeps(
         target: Made where it does not exist.
         objective: Final figure to compare by, in place of the sweeps' own.
         baseline: Choice or label of the arm to compare with, in place of the sweeps' own.
+        pictures: Draw the figures as PNG too.
 
     Raises:
         FileNotFoundError: for a folder that holds no sweep.
@@ -96,13 +103,13 @@ def report_sweeps(
         )
 
     if baseline:
-        return _write(compared(baseline), target, **about)
+        return _write(compared(baseline), target, pictures, **about)
     try:
         comparison = compared(next((sweep.baseline for sweep in sweeps if sweep.baseline), None))
     except ConfigError as error:  # A sweep that lost the jobs of its baseline still has a page.
         about["problems"].append(f"{error}.")
         comparison = compared(None)
-    return _write(comparison, target, **about)
+    return _write(comparison, target, pictures, **about)
 
 
 def report_runs(folders: Sequence[Path], target: Path, *, objective: str = "") -> Written:
@@ -116,6 +123,7 @@ def report_runs(folders: Sequence[Path], target: Path, *, objective: str = "") -
     return _write(
         comparison,
         target,
+        True,
         kind="comparison",
         title=" vs ".join(arm.label for arm in grouping.arms),
         questions=[],
@@ -136,15 +144,15 @@ def _about(sweeps: Sequence[Sweep]) -> dict[str, Any]:
     }
 
 
-def _write(comparison: Comparison, target: Path, **about: Any) -> Written:
+def _write(comparison: Comparison, target: Path, pictures: bool, **about: Any) -> Written:
     target.mkdir(parents=True, exist_ok=True)
     panels = sweep_panels(comparison)
     page = target / REPORT_FILE
     write_page(page, _page(comparison, panels, **about))
     table = target / TABLE_FILE
     write_atomically(table, jobs_csv(comparison))
-    pictures, remark = _pictures(panels, target)
-    return Written(page=page, table=table, pictures=pictures, remark=remark)
+    drawn, remark = _pictures(panels if pictures else [], target)
+    return Written(page=page, table=table, pictures=drawn, remark=remark)
 
 
 def _pictures(panels: Sequence[Panel], target: Path) -> tuple[tuple[Path, ...], str]:

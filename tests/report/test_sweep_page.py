@@ -127,7 +127,10 @@ def test_several_sweeps_are_one_page(tmp_path):
     assert "po_presets + again" in text
     assert "2 jobs repeat the configuration and seed of another one: second/0-00000000, second/1-00000001." in text
     assert "6 jobs: 5 succeeded 1 missing" in text
-    assert "none of" in written.remark or "is installed" in written.remark
+    assert "second/2-00000002" in text
+    assert "is installed" in written.remark
+    quick = report_sweeps([first], tmp_path / "quick", pictures=False)
+    assert (quick.pictures, quick.remark) == ((), "")
 
 
 def test_two_runs_make_no_claim(tmp_path):

@@ -192,6 +192,8 @@ def _load_job(sweep: Path, name: str, entry: Mapping[str, Any]) -> Job:
         error = next(iter(run.problems), "it has no result.json")
         return replace(job, status="unreadable", error=error, run=run)
     status, error = status_of(result, sweep / name)
+    if status == "interrupted" and job.status == "failed":  # The launcher saw how the process ended.
+        status, error = "failed", ""
     seed = _mapping(result.get("seeds")).get("seed", _mapping(result.get("config")).get("seed"))
     config = result.get("config")
     return replace(

@@ -92,3 +92,12 @@ def test_which_folders_are_sweeps(tmp_path):
 def test_what_is_no_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="is no run folder"):
         load_runs([tmp_path])
+
+
+def test_the_launcher_knows_how_a_killed_job_ended(tmp_path):
+    folder = write_sweep(tmp_path, (ArmPlan(choice={"po": "a"}, status={0: "running"}),), num_seeds=1, num_steps=4)
+    plan = json.loads((folder / "sweep.json").read_text())
+    plan["jobs"][0] |= {"status": "failed", "error": "killed by signal 9, probably out of memory"}
+    (folder / "sweep.json").write_text(json.dumps(plan))
+    (job,) = load_sweep(folder).jobs
+    assert (job.status, job.error) == ("failed", "killed by signal 9, probably out of memory")
