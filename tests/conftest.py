@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -19,6 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Two runs of two threads on two cores wait for each other at every kernel; the runtime counts the cores it may use.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a script: the programs that tests interrupt would inherit the deaf ear.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None or not hasattr(os, "sched_setaffinity"):
         return
