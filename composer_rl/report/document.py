@@ -76,7 +76,7 @@ def breakable(text: str) -> Markup:
     """Escaped text that a narrow column may break behind the punctuation of a setting's name."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"([._=,/])(?=\S)", r"\1<wbr>", str(escape(text))))
+    return Markup(re.sub(r"([_=,/]|\.(?!\d))(?=\S)", r"\1<wbr>", str(escape(text))))
 
 
 @functools.cache

@@ -299,5 +299,9 @@ def _notes(results: Sequence[ArmResult], objective: Objective) -> list[str]:
         notes.append("One seed an arm: no statistical claim is made. Another seed may turn every difference around.")
     if incomplete := [result for result in results if result.missing]:
         names = "; ".join(f"{result.arm.label}: {', '.join(result.missing)}" for result in incomplete)
-        notes.append(f"Incomplete arms are judged by the seeds that they share with the baseline. {names}.")
+        open_ends = {"running", "interrupted", "missing"} & {
+            reason.rpartition(" ")[2] for result in incomplete for reason in result.missing
+        }
+        later = " Verdicts may change when these jobs end." if open_ends else ""
+        notes.append(f"Incomplete arms are judged by the seeds that they share with the baseline. {names}.{later}")
     return notes
