@@ -30,13 +30,12 @@ from composer_rl.config.translate import translate, unknown_key
 from composer_rl.errors import ComposerError, ConfigError
 from composer_rl.process import exit_quickly, hydra_messages
 from composer_rl.run import Job, Outcome, execute, prepare_run, refuse
+from composer_rl.sweeps.call import JobFailedError, SweepCall, sweep_call
+from composer_rl.sweeps.defaults import set_sweep_defaults
+from composer_rl.sweeps.environment import NUMBER_VARIABLE, SWEEP_VARIABLE, end_with_parent
 
 OBJECTIVE = "heldout/solve_rate_after"
 """Metric that a job returns to Hydra's sweeper."""
-
-
-class JobFailedError(Exception):
-    """Tells Hydra that a job of a sweep failed; its error is already reported."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -89,6 +88,7 @@ def launch(arguments: Sequence[str], *, program: str) -> int:
     0: all runs succeeded; 1: a run failed; 2: wrong input; 3: a guard stopped the run; 130, 143: interrupted.
     """
     exit_quickly()
+    end_with_parent()
     try:
         flags = parse_flags(arguments)
         known = paths.catalog([Path(flags.config_dir)] if flags.config_dir else [])
@@ -122,16 +122,19 @@ class _Launch:
     outcomes: list[Outcome] = field(default_factory=list)
     stored: dict[str, Any] = field(default_factory=dict)
     """The record that is repeated or resumed; empty for a new run."""
+    _source: Path | None = None
+    """File or folder of that record."""
     _refused: ConfigError | None = None
     _job_failed: bool = False
 
     def run(self) -> int:
         resolvers.register()
+        set_sweep_defaults()
         overrides = self._with_groups_left_out(self.flags.overrides)
         _check_single_options(overrides, self.known)
         if not self.flags.shell_completion and (source := self._stored_run()) is not None:
             overrides = [line for line in overrides if not line.lstrip("+").startswith("rerun=")]
-            self.flags.config_name = rerun.CONFIG_NAME
+            self.flags.config_name, self._source = rerun.CONFIG_NAME, source
             self._announce(source)
         while True:
             error = self._call_hydra(overrides)
@@ -199,7 +202,8 @@ class _Launch:
         self._refused = None
         try:
             # --info prints through Hydra's own loggers at DEBUG.
-            with nullcontext() if self.flags.info else hydra_messages():
+            call = SweepCall(flags=self._words_of_jobs(), command=self._command, outcomes=self.outcomes)
+            with nullcontext() if self.flags.info else hydra_messages(), sweep_call(call):
                 hydra.main(config_path=str(paths.conf_dir()), version_base="1.3")(self._task)()
         except Refused as refusal:
             return refusal.reason
@@ -221,14 +225,18 @@ class _Launch:
 
     def _task(self, config: Any) -> float | None:
         """What Hydra calls for each job."""
-        job = self._job()
-        if job.sweep is not None:
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        job = self._job(in_sweep=in_sweep)
+        if in_sweep:
             _redact_file(job.run_dir.parent / "multirun.yaml")
         groups = self.known.top_groups
         outcome: Outcome
         try:
             prepared = prepare_run(config, groups=groups)
-            if job.sweep is None:
+            if not in_sweep:
                 self._check_source(prepared.settings)
             elif prepared.settings.resume:
                 finished = _finished_job(prepared.config, job.run_dir)
@@ -239,7 +247,7 @@ class _Launch:
                 prepared.settings.resume = (job.run_dir / RESULT_NAME).is_file()
             outcome = execute(prepared, job)
         except ConfigError as error:
-            if job.sweep is None:
+            if not in_sweep:
                 remove_if_empty(job.run_dir)
                 self._refused = error
                 return None
@@ -247,7 +255,7 @@ class _Launch:
         finally:
             resolvers.renew_run_id()
         self.outcomes.append(outcome)
-        return self._hand_back(outcome, in_sweep=job.sweep is not None)
+        return self._hand_back(outcome, in_sweep=in_sweep)
 
     def _check_source(self, settings: RunSettings) -> None:
         """Refuse `rerun` and `resume` that come from a file: the stored configuration was not read for them."""
@@ -264,12 +272,24 @@ class _Launch:
             raise JobFailedError(f"see {outcome.run_dir}/result.json")
         return outcome.metrics.get(OBJECTIVE)
 
-    def _job(self) -> Job:
+    def _words_of_jobs(self) -> list[str]:
+        """Flags, and the run that is repeated, which every job of a sweep is started with too."""
+        if self._source is not None:
+            return [f"rerun={self._source}"]
+        names = ("config_name", "config_path", "config_dir")
+        given = {name: getattr(self.flags, name) for name in names}
+        return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+
+    @property
+    def _command(self) -> list[str]:
+        return [*self.program.split(), *self.words]
+
+    def _job(self, *, in_sweep: bool) -> Job:
+        """The job that Hydra runs here: of a sweep in this process, of a sweep that gave it a process, or of none."""
         from hydra.core.hydra_config import HydraConfig
-        from hydra.types import RunMode
 
         hydra = HydraConfig.get()
-        in_sweep = hydra.mode == RunMode.MULTIRUN
+        number = os.environ.get(NUMBER_VARIABLE)
         choices = {str(key): value for key, value in hydra.runtime.choices.items() if not str(key).startswith("hydra/")}
         for group, option in self.stored.get("choices", {}).items():
             choices[group] = choices.get(group) or option
@@ -277,9 +297,9 @@ class _Launch:
             run_dir=Path(hydra.runtime.output_dir),
             overrides=[str(line) for line in hydra.overrides.task],
             choices=choices,
-            sweep=Path(str(hydra.sweep.dir)).name if in_sweep else None,
-            job_num=int(hydra.job.num) if in_sweep else None,
-            command=[*self.program.split(), *self.words],
+            sweep=Path(str(hydra.sweep.dir)).name if in_sweep else os.environ.get(SWEEP_VARIABLE),
+            job_num=int(hydra.job.num) if in_sweep else None if number is None else int(number),
+            command=self._command,
         )
 
     def _exit_code(self) -> int:
@@ -287,6 +307,7 @@ class _Launch:
         if self.flags.multirun and self.outcomes:
             good = len(self.outcomes) - len(failed)
             sys.stdout.write(f"{good} of {len(self.outcomes)} jobs succeeded\n")
+            _write_sweep_report(self.outcomes[0].run_dir.parent)
         if failed and not self.flags.multirun:
             return failed[0].exit_code
         return 1 if failed or self._job_failed else 0
@@ -329,6 +350,19 @@ def _hydra_flags(flags: argparse.Namespace) -> list[str]:
         if value is not None:
             words.append(f"--{name.replace('_', '-')}={value}")
     return words
+
+
+def _write_sweep_report(sweep_dir: Path) -> None:
+    """The page of a sweep; one that cannot be made is said, and the sweep's exit code stays what it is."""
+    from composer_rl.report.sweep_page import write_sweep_report
+
+    try:
+        sys.stdout.write(f"report: {write_sweep_report(sweep_dir)}\n")
+    except Exception as error:  # noqa: BLE001  The jobs are done and recorded; the page can be made again.
+        sys.stderr.write(
+            f"error: no page: {redact_text(' '.join(str(error).split()))}; try again with: "
+            f"composer-rl report {sweep_dir}\n"
+        )
 
 
 def _with_plus(overrides: Sequence[str], key: str) -> list[str] | None:

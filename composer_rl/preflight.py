@@ -20,8 +20,11 @@ from composer_rl.config.one_option import check_one_option
 from composer_rl.config.rundir import check_available, make
 from composer_rl.errors import ConfigError
 from composer_rl.run import prepare_run
+from composer_rl.sweeps.design import design_rows
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+_DESIGN_SWEEPER = "hydra_plugins.composer_rl_sweeps.design.DesignSweeper"
+_PROCESS_LAUNCHER = "hydra_plugins.composer_rl_sweeps.processes.ProcessLauncher"
 
 
 class Refused(SystemExit):
@@ -40,7 +43,7 @@ class Preflight(Callback):
         try:
             _check_options(config, None, RunMode.RUN)
             run_dir = Path(str(OmegaConf.select(config, "hydra.run.dir"))).absolute()
-            prepared = prepare_run(task_config(config, run_dir), groups=_known_groups())
+            prepared = prepare_run(task_config(config, run_dir), groups=known_groups())
             check_available(run_dir, resume=prepared.settings.resume)
             make(run_dir)
         except Exception as error:
@@ -51,12 +54,14 @@ class Preflight(Callback):
         try:
             check_parallelism(config)
             sweep_dir = Path(str(config.hydra.sweep.dir)).absolute()
-            groups = _known_groups()
-            for job in _basic_sweep_jobs(config):
+            groups = known_groups()
+            # Jobs in processes of their own are told apart by their configuration, and run once.
+            keeps_folders = config.hydra.launcher.get("_target_") == _PROCESS_LAUNCHER
+            for job in _sweep_jobs(config):
                 _check_launcher(config, job)
                 run_dir = sweep_dir / str(OmegaConf.select(job, "hydra.sweep.subdir"))
                 prepared = prepare_run(task_config(job, run_dir), groups=groups)
-                if not prepared.settings.resume:
+                if not prepared.settings.resume and not keeps_folders:
                     check_available(run_dir, resume=False, setting="run_name or hydra.sweep.dir")
             make(sweep_dir)
         except Exception as error:
@@ -76,7 +81,7 @@ def _check_options(config: DictConfig, overrides: Sequence[str] | None, mode: Ru
     check_one_option(loader.compute_defaults_list(str(config.hydra.job.config_name), words, mode).defaults)
 
 
-def _known_groups() -> list[str]:
+def known_groups() -> list[str]:
     """Config groups on Hydra's search path, the user's own included."""
     loader = GlobalHydra.instance().config_loader()
     assert loader is not None
@@ -95,19 +100,13 @@ def task_config(config: DictConfig, run_dir: Path) -> DictConfig:
     return task
 
 
-def _basic_sweep_jobs(config: DictConfig) -> Iterator[DictConfig]:
-    """The composed configuration of each job of Hydra's own sweeper; nothing for other sweepers."""
-    if config.hydra.sweeper.get("_target_") != _BASIC_SWEEPER:
+def _sweep_jobs(config: DictConfig) -> Iterator[DictConfig]:
+    """The composed configuration of each job, as far as the sweeper knows its jobs beforehand."""
+    if config.hydra.sweeper.get("_target_") not in (_BASIC_SWEEPER, _DESIGN_SWEEPER):
         return
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     loader = GlobalHydra.instance().config_loader()
     assert loader is not None
-    lines = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-    lines += list(config.hydra.overrides.task)
-    overrides = OverridesParser.create(config_loader=loader).parse_overrides(lines)
-    for number, job in enumerate(BasicSweeper.split_arguments(overrides, None)[0]):
+    for number, job in enumerate(design_rows(config.hydra.sweeper, list(config.hydra.overrides.task), loader)):
         _check_options(config, list(job), RunMode.MULTIRUN)
         composed = loader.load_sweep_config(config, list(job))
         with open_dict(composed):

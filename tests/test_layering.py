@@ -43,7 +43,7 @@ HEAVY = {
     "numpy",
 }
 FOUNDATION = {"errors", "types"}
-ABOVE_THE_STAGES = {"run", "process", "preflight", "launch", "doctor", "cli"}
+ABOVE_THE_STAGES = {"run", "process", "preflight", "launch", "sweeps", "doctor", "cli"}
 """Top-level modules that put a run together; nothing below imports them."""
 SHARED = {"runtime", "engagement"}
 """Top-level modules beside the families: settings and records that several layers read."""

@@ -27,11 +27,13 @@ def override_hash(overrides: str) -> str:
 
 
 def sweep_name(run_name: str | None, sweep: str | None, started: str, run_id: str) -> str:
-    """Folder name of a sweep: the run name if one is given, else the sweep's file, the time and an id."""
+    """Folder name of a sweep: the run name or the sweep's file, so that the same command goes on with it; of a sweep
+    without either, the time and an id."""
     if run_name:
         return str(run_name)
-    stem = str(sweep).replace("/", "-") if sweep else "sweep"
-    return f"{stem}-{started}-{run_id}"
+    if sweep:
+        return str(sweep).replace("/", "-")
+    return f"sweep-{started}-{run_id}"
 
 
 def register() -> None:

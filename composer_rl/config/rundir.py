@@ -34,6 +34,20 @@ class RunDirectory:
         processes never share a folder. Raises RunDirectoryError when another run is using it, when it is not
         empty and `resume` is false, when there is nothing to resume, or when it cannot be written.
         """
+        directory = cls.hold(path)
+        try:
+            check_available(directory.path, resume=resume)
+        except RunDirectoryError:
+            directory.release()
+            raise
+        return directory
+
+    @classmethod
+    def hold(cls, path: Path) -> RunDirectory:
+        """Create the folder if needed and take it, whatever is in it (a sweep).
+
+        Raises RunDirectoryError when another process holds it or when it cannot be written.
+        """
         path = path.absolute()
         directory = cls(path=path)
         make(path)
@@ -41,11 +55,6 @@ class RunDirectory:
             directory._acquire()
         except OSError as error:
             raise _unwritable(path, error) from error
-        try:
-            check_available(path, resume=resume)
-        except RunDirectoryError:
-            directory.release()
-            raise
         return directory
 
     def _acquire(self) -> None:

@@ -139,7 +139,7 @@ def test_b73_commas_and_lists(train: Callable[..., int], results: Callable[[], l
     assert train("run_name='a,b'", "tags=[x,y]") == 0
     assert results()[0]["config"]["run_name"] == "a,b"
     assert results()[0]["config"]["tags"] == ["x", "y"]
-    assert train("-m", "run_name=lists", "tags=[x],[y,z]") == 0
+    assert train("-m", "hydra/launcher=basic", "run_name=lists", "tags=[x],[y,z]") == 0
     swept = [result["config"]["tags"] for result in results() if result["sweep"]]
     assert swept == [["x"], ["y", "z"]]
 

@@ -156,7 +156,12 @@ def test_the_process_ends_without_a_search_for_garbage() -> None:
 
 def test_ctrl_c_ends_a_whole_sweep(spawn: Spawn, results: Results, workplace: Path) -> None:
     process = spawn(
-        "-m", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}", "stage.ending=wait", "seed=1,2"
+        "-m",
+        *IN_PROCESS,
+        "hydra.sweep.dir=sweep",
+        "hydra.sweep.subdir=${hydra.job.num}",
+        "stage.ending=wait",
+        "seed=1,2",
     )
     wait_for(workplace / "sweep" / "0" / "waiting", process)
     process.send_signal(signal.SIGINT)
@@ -303,11 +308,14 @@ def test_a_report_that_fails_is_said_and_does_not_fail_the_run(
     assert "no report.html: OSError: disk full; try again with: composer-rl report" in caplog.text
 
 
+IN_PROCESS = ("hydra/launcher=basic", "hydra/sweeper=basic")
+
+
 class TestSweeps:
     """B79, B80 and what else goes wrong when jobs share a process."""
 
     def test_every_job_has_its_own_result_and_identity(self, train: Train, results: Results) -> None:
-        assert train("-m", "run_name=grid", "seed=1,2", "stage.ending=good,bug") == 1
+        assert train("-m", *IN_PROCESS, "run_name=grid", "seed=1,2", "stage.ending=good,bug") == 1
         found = results()
         assert [result["status"] for result in found] == ["succeeded", "failed", "succeeded", "failed"]
         assert len({result["run_id"] for result in found}) == 4
@@ -316,7 +324,7 @@ class TestSweeps:
         assert [result["seeds"]["seed"] for result in found] == [1, 1, 2, 2]
 
     def test_folders_carry_number_and_hash(self, train: Train, workplace: Path) -> None:
-        assert train("-m", "run_name=grid", "seed=1,2") == 0
+        assert train("-m", *IN_PROCESS, "run_name=grid", "seed=1,2") == 0
         names = sorted(entry.name for entry in (workplace / "multirun" / "grid").iterdir() if entry.is_dir())
         assert [name.partition("-")[0] for name in names] == ["0", "1"]
         assert len({name.partition("-")[2] for name in names}) == 2
@@ -324,37 +332,37 @@ class TestSweeps:
     def test_environment_is_put_back_between_jobs(self, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("WANDB_RUN_ID", "of-the-shell")
         monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-        assert train("-m", "seed=1,2") == 0
+        assert train("-m", *IN_PROCESS, "seed=1,2") == 0
         assert os.environ["WANDB_RUN_ID"] == "of-the-shell"
         assert "OMP_WAIT_POLICY" not in os.environ
 
     def test_unnamed_sweeps_do_not_collide(self, train: Train, workplace: Path) -> None:
-        assert train("-m", "seed=1,2") == 0
-        assert train("-m", "seed=1,2") == 0
+        assert train("-m", *IN_PROCESS, "seed=1,2") == 0
+        assert train("-m", *IN_PROCESS, "seed=1,2") == 0
         assert len(list((workplace / "multirun").iterdir())) == 2
 
     def test_a_named_sweep_is_finished_by_resuming(self, train: Train, results: Results, capsys) -> None:
-        assert train("-m", "run_name=grid", "seed=1,2", "stage.ending=good") == 0
+        assert train("-m", *IN_PROCESS, "run_name=grid", "seed=1,2", "stage.ending=good") == 0
         before = results()
-        assert train("-m", "run_name=grid", "seed=1,2", "stage.ending=good") == 2
+        assert train("-m", *IN_PROCESS, "run_name=grid", "seed=1,2", "stage.ending=good") == 2
         assert "choose another run_name or hydra.sweep.dir" in capsys.readouterr().err
-        assert train("-m", "run_name=grid", "resume=true", "seed=1,2,3", "stage.ending=good") == 0
+        assert train("-m", *IN_PROCESS, "run_name=grid", "resume=true", "seed=1,2,3", "stage.ending=good") == 0
         assert capsys.readouterr().out.count("already succeeded") == 2
         assert results()[:2] == before
         assert [result["seeds"]["seed"] for result in results()] == [1, 2, 3]
 
     def test_a_job_that_cannot_be_prepared_leaves_a_result(self, train: Train, results: Results) -> None:
         """Without the preflight, as on another launcher."""
-        assert train("-m", "~hydra.callbacks.preflight", "run_name=grid", "stage.rate=0.5,-1") == 1
+        assert train("-m", *IN_PROCESS, "~hydra.callbacks.preflight", "run_name=grid", "stage.rate=0.5,-1") == 1
         assert [result["status"] for result in results()] == ["succeeded", "failed"]
         assert results()[1]["error"]["message"] == "stage.rate must be at least 0, got -1.0"
 
     def test_secrets_do_not_stay_in_hydras_file(self, train: Train, workplace: Path) -> None:
-        assert train("-m", "run_name=grid", "stage.notes={api_key: plain-word}", "seed=1,2") == 0
+        assert train("-m", *IN_PROCESS, "run_name=grid", "stage.notes={api_key: plain-word}", "seed=1,2") == 0
         assert "plain-word" not in (workplace / "multirun" / "grid" / "multirun.yaml").read_text()
 
     def test_going_on_with_other_settings_is_said(self, train: Train, capsys: pytest.CaptureFixture[str]) -> None:
-        words = ("-m", "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}", "seed=1,2")
+        words = ("-m", *IN_PROCESS, "hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra.job.num}", "seed=1,2")
         assert train(*words) == 0
         assert train(*words, "resume=true", "stage.rate=0.1") == 0
         assert "goes on with other settings than it began with: stage" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Sweeps: which jobs, one process a job, what became of each. Torch-free."""

@@ -1,0 +1,152 @@
+"""What `hydra/launcher=processes` does with a batch of jobs: plan, run, report."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer_rl.config.rundir import RunDirectory
+from composer_rl.errors import ConfigError
+from composer_rl.run import Outcome, prepare_run
+from composer_rl.sweeps.call import JobFailedError, current_call
+from composer_rl.sweeps.environment import slots
+from composer_rl.sweeps.manifest import JobEntry, Manifest, earlier_manifest
+from composer_rl.sweeps.plan import Composed, enter, to_start
+from composer_rl.sweeps.runner import SweepRunner, read_record
+from composer_rl.sweeps.table import SweepTable
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+
+OBJECTIVE = "heldout/solve_rate_after"
+"""Final figure that a sweep is about where its file names none."""
+
+_LOG = logging.getLogger(__name__)
+_manifests: dict[Path, Manifest] = {}
+"""Manifest of each sweep of this process: a sweeper may launch its jobs in several batches."""
+
+
+@dataclass(kw_only=True)
+class ProcessSettings:
+    """Settings of the launcher."""
+
+    n_jobs: int = 1
+    fail_fast: bool = False
+    retry_failed: bool = False
+    devices: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n_jobs, int) or self.n_jobs < 1:
+            raise ConfigError(f"hydra.launcher.n_jobs must be at least 1, got {self.n_jobs}")
+
+
+def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], settings: ProcessSettings) -> list[JobReturn]:
+    """Run the jobs with these overrides; jobs that have ended before are not run again.
+
+    Returns one JobReturn a job, whose value is the objective. Raises ConfigError for a job that is not configured
+    rightly and RunDirectoryError when another process runs this sweep, in both cases before any job starts.
+    """
+    sweep_dir = Path(str(config.hydra.sweep.dir)).absolute()
+    jobs = [compose(loader, config, row) for row in rows]
+    with RunDirectory.hold(sweep_dir):
+        earlier = earlier_manifest(sweep_dir)
+        manifest = _manifests.setdefault(sweep_dir, _new_manifest(sweep_dir.name, config, earlier))
+        entries = enter(manifest, jobs, sweep_dir=sweep_dir, earlier=earlier)
+        call = current_call()
+        starts, planned = [], set()
+        for entry, job in zip(entries, jobs, strict=True):
+            if entry.num in planned:
+                continue
+            planned.add(entry.num)
+            start = to_start(
+                entry,
+                job,
+                sweep_dir=sweep_dir,
+                flags=[*call.flags, *hydra_words(config)],
+                retry_failed=settings.retry_failed,
+            )
+            if start is not None:
+                starts.append(start)
+        manifest.write(sweep_dir)
+        num_ended = len(planned) - len(starts)
+        if num_ended:
+            sys.stdout.write(f"{num_ended} of {len(planned)} jobs of {sweep_dir} have ended or run elsewhere\n")
+        table = SweepTable(manifest, sweep_dir, num_parallel=settings.n_jobs)
+        runner = SweepRunner(
+            manifest,
+            sweep_dir,
+            slots=slots(settings.n_jobs, settings.devices),
+            fail_fast=settings.fail_fast,
+            table=table,
+        )
+        try:
+            runner.run(starts)
+        finally:
+            manifest.write(sweep_dir)
+            objective = manifest.objective
+            outcomes = {entry.num: outcome_of(entry, sweep_dir) for entry in entries}
+            call.outcomes.extend(outcomes.values())
+    return [_job_return(row, outcomes[entry.num], objective) for row, entry in zip(rows, entries, strict=True)]
+
+
+def hydra_words(config: Any) -> list[str]:
+    """Overrides of Hydra's own settings that jobs need too (a search path); not those that make or place the sweep."""
+    about_the_sweep = ("hydra.sweep", "hydra.launcher", "hydra/launcher", "hydra/sweeper", "hydra.run", "hydra.mode")
+    words = [str(word) for word in config.hydra.overrides.hydra]
+    return [word for word in words if not word.lstrip("+~").startswith(about_the_sweep)]
+
+
+def compose(loader: Any, config: Any, row: Sequence[str]) -> Composed:
+    """One job's configuration, checked."""
+    from composer_rl.preflight import known_groups, task_config
+
+    # Whether a job goes on is decided by what its folder holds.
+    row = [line for line in row if line.lstrip("+").partition("=")[0] != "resume"]
+    composed = loader.load_sweep_config(config, row)
+    prepared = prepare_run(task_config(composed, Path.cwd()), groups=known_groups())
+    return Composed(overrides=tuple(row), config=prepared.config)
+
+
+def _new_manifest(name: str, config: Any, earlier: dict[str, Any]) -> Manifest:
+    sweeper = config.hydra.sweeper
+    baseline = sweeper.get("baseline")
+    manifest = Manifest(
+        name=name,
+        objective=sweeper.get("objective") or OBJECTIVE,
+        direction=sweeper.get("direction") or "maximize",
+        question=sweeper.get("question"),
+        baseline=None if baseline is None else {str(key): str(value) for key, value in baseline.items()},
+        command=current_call().command,
+    )
+    if isinstance(earlier.get("created"), str):
+        manifest.created = earlier["created"]
+    return manifest
+
+
+def outcome_of(entry: JobEntry, sweep_dir: Path) -> Outcome:
+    """How a job ended, as the command line counts it."""
+    folder = sweep_dir / entry.dir
+    record = read_record(folder)
+    figures = record.get("metrics") or {}
+    status: Any = entry.status if entry.status not in ("pending", "running") else "interrupted"
+    return Outcome(
+        status=status,
+        exit_code=0 if status == "succeeded" else int(record.get("exit_code") or 1),
+        run_dir=folder,
+        metrics={name: value for name, value in figures.items() if value is not None},
+    )
+
+
+def _job_return(row: Sequence[str], outcome: Outcome, objective: str) -> JobReturn:
+    from hydra.core.utils import JobReturn, JobStatus
+
+    job = JobReturn(overrides=list(row), working_dir=str(outcome.run_dir))
+    if outcome.status in ("succeeded", "stopped"):
+        job.status, job.return_value = JobStatus.COMPLETED, outcome.metrics.get(objective)
+    else:
+        job.status, job.return_value = JobStatus.FAILED, JobFailedError(f"see {outcome.run_dir}/result.json")
+    return job
