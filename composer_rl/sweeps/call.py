@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from composer_rl.run import Outcome
+    from composer_rl.sweeps.manifest import Manifest
 
 
 class JobFailedError(Exception):
@@ -27,6 +28,8 @@ class SweepCall:
     """Hydra's flags that every job must be given too (`--config-dir=...`)."""
     command: list[str] = field(default_factory=list)
     """The words that started this process."""
+    manifest: Manifest | None = None
+    """The sweep, once its first batch of jobs is launched; a sweeper may launch several."""
     outcomes: list[Outcome] = field(default_factory=list)
     """How each job ended."""
 

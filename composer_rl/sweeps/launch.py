@@ -26,8 +26,6 @@ OBJECTIVE = "heldout/solve_rate_after"
 """Final figure that a sweep is about where its file names none."""
 
 _LOG = logging.getLogger(__name__)
-_manifests: dict[Path, Manifest] = {}
-"""Manifest of each sweep of this process: a sweeper may launch its jobs in several batches."""
 
 
 @dataclass(kw_only=True)
@@ -54,21 +52,18 @@ def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], setting
     jobs = [compose(loader, config, row) for row in rows]
     with RunDirectory.hold(sweep_dir):
         earlier = earlier_manifest(sweep_dir)
-        manifest = _manifests.setdefault(sweep_dir, _new_manifest(sweep_dir.name, config, earlier))
-        entries = enter(manifest, jobs, sweep_dir=sweep_dir, earlier=earlier)
         call = current_call()
+        if call.manifest is None:
+            call.manifest = _new_manifest(sweep_dir.name, config, earlier)
+        manifest = call.manifest
+        entries = enter(manifest, jobs, sweep_dir=sweep_dir, earlier=earlier)
+        words = [*call.flags, *hydra_words(config)]
         starts, planned = [], set()
         for entry, job in zip(entries, jobs, strict=True):
             if entry.num in planned:
                 continue
             planned.add(entry.num)
-            start = to_start(
-                entry,
-                job,
-                sweep_dir=sweep_dir,
-                flags=[*call.flags, *hydra_words(config)],
-                retry_failed=settings.retry_failed,
-            )
+            start = to_start(entry, job, sweep_dir=sweep_dir, flags=words, retry_failed=settings.retry_failed)
             if start is not None:
                 starts.append(start)
         manifest.write(sweep_dir)

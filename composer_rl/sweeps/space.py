@@ -105,8 +105,9 @@ def combine(*parts: Sequence[Overrides]) -> list[Overrides]:
 
 
 def override(key: str, value: Any) -> str:
-    """`key=value` in Hydra's grammar."""
-    return f"{key}={text_of(value)}"
+    """`key=value` in Hydra's grammar; fields with `++`, since a component's YAML need not spell its defaults out."""
+    is_field = "." in key and not any(sign in key for sign in "/@+~")
+    return f"{'++' if is_field else ''}{key}={text_of(value)}"
 
 
 def text_of(value: Any) -> str:

@@ -1,0 +1,134 @@
+"""A sweep from the command line: which jobs run, which do not run again, and what every launcher agrees on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_rl.cli import main
+from tests.config.conftest import PROBE, PROJECT, REPOSITORY
+
+Sweep = Callable[..., int]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """`sweep("seed=0,1")` sweeps over the probe stage into multirun/s of an empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(PROJECT))
+    return lambda *words: main([*PROBE, "-m", "run_name=s", *words])
+
+
+def manifest(tmp_path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((tmp_path / "multirun" / "s" / "sweep.json").read_text())
+    return content
+
+
+def results(tmp_path: Path) -> list[dict[str, Any]]:
+    folders = sorted((tmp_path / "multirun" / "s").glob("[0-9]*/result.json"))
+    return [json.loads(path.read_text()) for path in folders]
+
+
+def test_every_job_is_a_run_of_its_own(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep("seed=1,2", "stage.ending=good,bug") == 1
+    plan = manifest(tmp_path)
+    assert [job["status"] for job in plan["jobs"]] == ["succeeded", "failed", "succeeded", "failed"]
+    assert [job["arm"] for job in plan["jobs"]] == [{"stage.ending": "good"}, {"stage.ending": "bug"}] * 2
+    assert [job["seed"] for job in plan["jobs"]] == [1, 1, 2, 2]
+    found = results(tmp_path)
+    assert len({result["run_id"] for result in found}) == 4
+    assert [(result["sweep"], result["job_num"]) for result in found] == [("s", number) for number in range(4)]
+    out = capsys.readouterr().out
+    assert "2 of 4 jobs succeeded" in out
+    assert (tmp_path / "multirun" / "s" / "report.html").is_file()
+
+
+def test_the_same_command_goes_on(sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep("seed=1,2", "stage.ending=good,bug") == 1
+    before = results(tmp_path)
+    assert sweep("seed=1,2", "stage.ending=good,bug") == 1
+    assert results(tmp_path) == before, "what ended is not run again, failed jobs neither"
+    assert sweep("seed=1,2", "stage.ending=good,bug", "hydra.launcher.retry_failed=true") == 1
+    after = results(tmp_path)
+    assert [result == old for result, old in zip(after, before, strict=True)] == [True, False, True, False]
+    assert [job["attempts"] for job in manifest(tmp_path)["jobs"]] == [1, 2, 1, 2]
+    capsys.readouterr()
+    assert sweep("seed=1,2,3", "stage.ending=good", "stage.rate=0.75,0.5") == 0
+    plan = manifest(tmp_path)
+    numbers = {(job["seed"], job["arm"]["stage.rate"]): job["num"] for job in plan["jobs"]}
+    assert (numbers[1, "0.5"], numbers[2, "0.5"]) == (0, 2), "the configuration of an earlier job keeps its folder"
+    assert sorted(numbers.values()) == [0, 2, 4, 5, 6, 7], "another configuration is another job"
+
+
+def test_a_design_in_a_file_and_choices_on_the_command_line(sweep: Sweep, tmp_path: Path) -> None:
+    folder = tmp_path / "conf" / "multirun_sweeps"
+    folder.mkdir(parents=True)
+    (folder / "pairs.yaml").write_text(
+        "# @package _global_\nhydra:\n  sweeper:\n    question: Which?\n    zip: {stage.rate: [0.1, 0.2], "
+        "stage.notes: [{a: 'x, y'}, {a: z}]}\n    seeds: [7, 8]\n    baseline: {stage.rate: 0.1}\n"
+    )
+    words = (f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "multirun_sweeps=pairs")
+    assert sweep(*words) == 0
+    found = [
+        (r["config"]["stage"]["rate"], r["config"]["stage"]["notes"]["a"], r["seeds"]["seed"])
+        for r in results(tmp_path)
+    ]
+    assert found == [(0.1, "x, y", 7), (0.1, "x, y", 8), (0.2, "z", 7), (0.2, "z", 8)]
+    plan = manifest(tmp_path)
+    assert (plan["question"], plan["baseline"]) == ("Which?", {"stage.rate": "0.1"})
+    assert sweep(*words, "seed=9") == 0
+    assert [job["seed"] for job in manifest(tmp_path)["jobs"]] == [9, 9]
+
+
+def test_every_job_is_checked_before_the_first_starts(sweep: Sweep, tmp_path: Path, capsys: Any) -> None:
+    assert sweep("stage.rate=0.5,-1") == 2
+    assert "stage.rate must be at least 0, got -1.0" in capsys.readouterr().err
+    assert not list(tmp_path.glob("multirun/s/*"))
+
+
+def test_launchers_agree(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("seed=1,2", "hydra.launcher.n_jobs=2") == 0
+    in_processes = [(r["seeds"], r["config"], r["metrics"], r["status"]) for r in results(tmp_path)]
+    assert main([*PROBE, "-m", "run_name=t", "seed=1,2", "hydra/launcher=basic"]) == 0
+    folders = sorted((tmp_path / "multirun" / "t").glob("[0-9]*/result.json"))
+    found = [json.loads(path.read_text()) for path in folders]
+    for run in (config for _, config, _, _ in in_processes):
+        run["run_name"] = "t"
+    assert [(r["seeds"], r["config"], r["metrics"], r["status"]) for r in found] == in_processes
+
+
+def test_two_processes_do_not_run_one_sweep(sweep: Sweep, tmp_path: Path, capsys: Any) -> None:
+    from composer_rl.config.rundir import RunDirectory
+
+    with RunDirectory.hold(tmp_path / "multirun" / "s"):
+        assert sweep("seed=1,2") == 2
+    assert "is in use by another run" in capsys.readouterr().err
+
+
+def test_a_killed_sweep_takes_its_jobs_along_and_goes_on(sweep: Sweep, tmp_path: Path) -> None:
+    code = "import sys; from composer_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *PROBE, "-m", "run_name=s", "seed=1,2", "stage.ending=wait"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(REPOSITORY)])},
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("multirun/s/00-*/waiting")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while results(tmp_path)[0]["status"] == "running":
+        assert time.monotonic() < deadline, "the job went on without its sweep"
+        time.sleep(0.05)
+    assert results(tmp_path)[0]["status"] == "interrupted"
+    assert [job["status"] for job in manifest(tmp_path)["jobs"]] == ["running", "pending"]
