@@ -39,7 +39,6 @@ def enter(manifest: Manifest, jobs: Sequence[Composed], *, sweep_dir: Path, earl
         str(job.get("dir", "")).partition("-")[2]: job for job in earlier.get("jobs", ()) if isinstance(job, dict)
     }
     taken = max([next_number(sweep_dir) - 1, *(entry.num for entry in manifest.jobs)], default=-1)
-    swept = swept_keys([job.overrides for job in jobs])
     entries = []
     for job in jobs:
         digest = config_hash(job.config)
@@ -53,11 +52,15 @@ def enter(manifest: Manifest, jobs: Sequence[Composed], *, sweep_dir: Path, earl
                 dir=folder.name if folder is not None else folder_name(number, digest),
                 overrides=list(job.overrides),
                 seed=job.config.get("seed"),
-                arm=arm_of(job.overrides, swept),
+                arm={},
                 attempts=int(before.get(digest, {}).get("attempts", 0)),
             )
             manifest.jobs.append(known[digest])
         entries.append(known[digest])
+    # Over all jobs: a search launches one setting at a time.
+    swept = swept_keys([entry.overrides for entry in manifest.jobs])
+    for entry in manifest.jobs:
+        entry.arm = arm_of(entry.overrides, swept)
     return entries
 
 

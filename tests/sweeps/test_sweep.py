@@ -132,3 +132,35 @@ def test_a_killed_sweep_takes_its_jobs_along_and_goes_on(sweep: Sweep, tmp_path:
         time.sleep(0.05)
     assert results(tmp_path)[0]["status"] == "interrupted"
     assert [job["status"] for job in manifest(tmp_path)["jobs"]] == ["running", "pending"]
+
+
+def test_optuna_is_chosen_in_a_sweep_file(sweep: Sweep, tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "conf" / "multirun_sweeps"
+    folder.mkdir(parents=True)
+    (folder / "search.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /hydra/sweeper: optuna\nhydra:\n  sweeper:\n    n_trials: 2\n"
+        "    params: {stage.rate: {low: 0.0, high: 1.0}}\n    seeds: [1, 2]\n"
+    )
+    assert sweep(f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "multirun_sweeps=search") == 0
+    plan = manifest(tmp_path)
+    assert [job["seed"] for job in plan["jobs"]] == [1, 2, 1, 2]
+    rates = [job["arm"]["stage.rate"] for job in plan["jobs"]]
+    assert rates[0] == rates[1] != rates[2] == rates[3]
+    assert "best of 2 trials: 0.5000 with stage.rate=" in capsys.readouterr().out
+
+
+def test_joblib_agrees(sweep: Sweep, tmp_path: Path) -> None:
+    assert sweep("seed=1,2") == 0
+    words = [*PROBE, "-m", "run_name=t", "seed=1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    code = "import sys; from composer_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(REPOSITORY)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    folders = sorted((tmp_path / "multirun" / "t").glob("[0-9]*/result.json"))
+    found = [json.loads(path.read_text()) for path in folders]
+    ours = results(tmp_path)
+    assert [(r["seeds"], r["metrics"], r["status"]) for r in found] == [
+        (r["seeds"], r["metrics"], r["status"]) for r in ours
+    ]
