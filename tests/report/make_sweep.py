@@ -48,7 +48,7 @@ PRESETS = (
     ArmPlan(
         choice={"po": "dapo"},
         settings={"po.loss_type": "dapo", "po.scale_rewards": "group", "po.epsilon_high": 0.28},
-        engagement=(ROUNDS, LOW, HIGH, row("po.scale_rewards", "frac_reward_zero_std", 0.3, True)),
+        engagement=(ROUNDS, LOW, HIGH_ACTED, row("po.scale_rewards", "frac_reward_zero_std", 0.3, True)),
         skill=0.09,
         status={3: "failed"},
     ),

@@ -9,11 +9,12 @@ Both, because a setting that an arm switches off has its row with the baseline:
 - not measured: there are rows, but the metric was never logged.
 - by construction: nothing measures it, because it acts wherever it stands (a learning rate, the form of a loss).
 
-An arm is void when everything that differs never acted: then nothing was varied, and equal or unequal scores are seeds.
-Where some settings acted and others never did, the scores belong to those that acted: the arm keeps its verdict, and
-each of the others is named as a claim that the sweep cannot make. So DAPO with one update per rollout against Dr. GRPO
-still differs by its loss and its normalisation, but says nothing about clip-higher (`po.epsilon_high`), whereas an arm
-that changes the clip range alone is void.
+An arm is void when everything that differs never acted (then nothing was varied, and unequal scores are seeds), and
+when a knob that it or the baseline switched on never engaged, whatever else differs: it is then no test of the recipe
+that it is named after. So DAPO with one update per rollout against Dr. GRPO is void, because clip-higher
+(`po.epsilon_high`) could not act; the reason names what did act (the loss, the normalisation), which a sweep of its own
+can compare. A differing setting that is merely not read by either arm (the KL estimator without a KL term) makes no
+arm void that differs in something else; it is listed as a claim that the sweep cannot make.
 
 Independently of all tables, an arm is void whose jobs logged the very same figures as the baseline's at every step and
 seed: whatever differs never reached the training.
@@ -74,6 +75,8 @@ class Evidence:
     """Name of the row that tells; empty where nothing measures the setting."""
     note: str
     """Where it acted, or why it could not."""
+    is_switched_on: bool = True
+    """Whether a job of either arm has a row for its knob."""
 
 
 def weigh(arm: Arm, baseline: Arm) -> list[Evidence]:
@@ -84,6 +87,7 @@ def weigh(arm: Arm, baseline: Arm) -> list[Evidence]:
     found = []
     for setting in differing([baseline.recipe, arm.recipe]):
         acted, knob, note = _judge(setting, tables)
+        measured = {name for table in tables for name, _ in table}
         found.append(
             Evidence(
                 setting=setting,
@@ -92,18 +96,22 @@ def weigh(arm: Arm, baseline: Arm) -> list[Evidence]:
                 acted=acted,
                 knob=knob,
                 note=note,
+                is_switched_on=knob in measured,
             )
         )
     return found
 
 
 def void_reason(arm: Arm, baseline: Arm, evidence: Sequence[Evidence]) -> str:
-    """Why a comparison of the arm would compare the baseline with itself; empty where it would not."""
-    if evidence and all(item.acted is Acted.NEVER for item in evidence):
-        return "; ".join(
-            f"{', '.join(item.setting for item in items)} never acted ({items[0].note})"
-            for items in void_claims(evidence)
+    """Why a comparison of the arm says nothing about the recipe that it is named after; empty where it does."""
+    never = [item for item in evidence if item.acted is Acted.NEVER]
+    idle = never if len(never) == len(evidence) else [item for item in never if item.is_switched_on]
+    if idle:
+        reason = "; ".join(
+            f"{', '.join(item.setting for item in items)} never acted ({items[0].note})" for items in void_claims(idle)
         )
+        others = [item.setting for item in evidence if item.acted in (Acted.YES, Acted.BY_CONSTRUCTION)]
+        return reason + (f"; what differs and acted: {', '.join(others)}" if others else "")
     if num := _num_identical(arm, baseline):
         seeds = "the common seed" if num == 1 else f"all {num} common seeds"
         return f"on {seeds} every step logged the same figures as the baseline: what differs never reached the training"
