@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         hint_type_error,
         register,
     )
+    from composer_rl.ops.generalized_jsd import generalized_jsd_loss
     from composer_rl.po.grpo_config import make_dr_grpo_config, make_po_config
     from composer_rl.po.presets import PO_OBJECTIVES
     from composer_rl.trainer.composer_trainer import ComposerReplicationTrainer
@@ -32,6 +33,7 @@ _HOMES = {
     "hint_tool_not_found": "composer_rl.hints.templates",
     "hint_type_error": "composer_rl.hints.templates",
     "register": "composer_rl.hints.templates",
+    "generalized_jsd_loss": "composer_rl.ops.generalized_jsd",
     "make_dr_grpo_config": "composer_rl.po.grpo_config",
     "make_po_config": "composer_rl.po.grpo_config",
     "PO_OBJECTIVES": "composer_rl.po.presets",
@@ -50,6 +52,7 @@ __all__ = [  # noqa: RUF022  One group a module.
     "hint_tool_not_found",
     "hint_type_error",
     "register",
+    "generalized_jsd_loss",
     "make_dr_grpo_config",
     "make_po_config",
     "PO_OBJECTIVES",
