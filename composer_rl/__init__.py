@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         register,
     )
     from composer_rl.ops.generalized_jsd import generalized_jsd_loss
+    from composer_rl.ops.taid import TAIDScheduler, taid_loss
     from composer_rl.po.grpo_config import make_dr_grpo_config, make_po_config
     from composer_rl.po.presets import PO_OBJECTIVES
     from composer_rl.trainer.composer_trainer import ComposerReplicationTrainer
@@ -34,6 +35,8 @@ _HOMES = {
     "hint_type_error": "composer_rl.hints.templates",
     "register": "composer_rl.hints.templates",
     "generalized_jsd_loss": "composer_rl.ops.generalized_jsd",
+    "TAIDScheduler": "composer_rl.ops.taid",
+    "taid_loss": "composer_rl.ops.taid",
     "make_dr_grpo_config": "composer_rl.po.grpo_config",
     "make_po_config": "composer_rl.po.grpo_config",
     "PO_OBJECTIVES": "composer_rl.po.presets",
@@ -53,6 +56,8 @@ __all__ = [  # noqa: RUF022  One group a module.
     "hint_type_error",
     "register",
     "generalized_jsd_loss",
+    "TAIDScheduler",
+    "taid_loss",
     "make_dr_grpo_config",
     "make_po_config",
     "PO_OBJECTIVES",

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from composer_rl.ops.generalized_jsd import generalized_jsd_loss
+from composer_rl.ops.taid import TAIDScheduler, taid_loss
 
 FOLDER = os.environ.get("COMPOSER_RL_GOLDEN")
 
@@ -65,3 +66,20 @@ def test_generalized_jsd(case: dict[str, Any]) -> None:
     check(
         case, generalized_jsd_loss(student, tensor_of(case, "teacher"), tensor_of(case, "labels"), **settings), student
     )
+
+
+@pytest.mark.parametrize("case", cases_of("taid_loss"))
+def test_taid_loss(case: dict[str, Any]) -> None:
+    student = tensor_of(case, "student").requires_grad_()
+    check(case, taid_loss(student, tensor_of(case, "teacher"), tensor_of(case, "mask"), t=case["t"]), student)
+
+
+@pytest.mark.parametrize("case", cases_of("taid_schedule"))
+def test_taid_schedule(case: dict[str, Any]) -> None:
+    settings = {name: case[name] for name in ("alpha", "beta", "disable_adaptive")}
+    scheduler = TAIDScheduler(case["num_train_steps"], **settings)
+    for step, (loss, (t, delta)) in enumerate(zip(case["losses"], case["expected_t_delta"], strict=True)):
+        got = scheduler.update_t(torch.tensor(loss), global_step=step)
+        assert (got is None) == (delta is None)
+        assert scheduler.t == pytest.approx(t, rel=1e-6, abs=0)
+        assert got is None or got.item() == pytest.approx(delta, rel=1e-5, abs=0)
