@@ -32,7 +32,7 @@ from composer_rl.process import exit_quickly, hydra_messages
 from composer_rl.run import Job, Outcome, execute, prepare_run, refuse
 from composer_rl.sweeps.call import JobFailedError, SweepCall, sweep_call
 from composer_rl.sweeps.defaults import set_sweep_defaults
-from composer_rl.sweeps.environment import NUMBER_VARIABLE, SWEEP_VARIABLE, end_with_parent
+from composer_rl.sweeps.environment import end_with_parent, place_in_sweep
 
 OBJECTIVE = "heldout/solve_rate_after"
 """Metric that a job returns to Hydra's sweeper."""
@@ -89,6 +89,7 @@ def launch(arguments: Sequence[str], *, program: str) -> int:
     """
     exit_quickly()
     end_with_parent()
+    place = place_in_sweep()
     try:
         flags = parse_flags(arguments)
         known = paths.catalog([Path(flags.config_dir)] if flags.config_dir else [])
@@ -98,7 +99,7 @@ def launch(arguments: Sequence[str], *, program: str) -> int:
         if flags.version:
             sys.stdout.write(f"composer-rl {composer_rl.__version__}\n")
             return 0
-        return _Launch(flags=flags, words=list(arguments), program=program, known=known).run()
+        return _Launch(flags=flags, words=list(arguments), program=program, known=known, place=place).run()
     except ComposerError as error:
         return report_error(error)
     except KeyboardInterrupt as interruption:
@@ -119,6 +120,8 @@ class _Launch:
     words: list[str]
     program: str
     known: paths.Catalog
+    place: tuple[str | None, int | None] = (None, None)
+    """Sweep and job number that a sweep gave this process."""
     outcomes: list[Outcome] = field(default_factory=list)
     stored: dict[str, Any] = field(default_factory=dict)
     """The record that is repeated or resumed; empty for a new run."""
@@ -289,7 +292,7 @@ class _Launch:
         from hydra.core.hydra_config import HydraConfig
 
         hydra = HydraConfig.get()
-        number = os.environ.get(NUMBER_VARIABLE)
+        sweep, number = self.place
         choices = {str(key): value for key, value in hydra.runtime.choices.items() if not str(key).startswith("hydra/")}
         for group, option in self.stored.get("choices", {}).items():
             choices[group] = choices.get(group) or option
@@ -297,8 +300,8 @@ class _Launch:
             run_dir=Path(hydra.runtime.output_dir),
             overrides=[str(line) for line in hydra.overrides.task],
             choices=choices,
-            sweep=Path(str(hydra.sweep.dir)).name if in_sweep else os.environ.get(SWEEP_VARIABLE),
-            job_num=int(hydra.job.num) if in_sweep else None if number is None else int(number),
+            sweep=Path(str(hydra.sweep.dir)).name if in_sweep else sweep,
+            job_num=int(hydra.job.num) if in_sweep else number,
             command=self._command,
         )
 

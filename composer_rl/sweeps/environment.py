@@ -81,9 +81,21 @@ def job_environment(slot: Slot, *, sweep: str, number: int, base: Mapping[str, s
     return environment
 
 
+def place_in_sweep() -> tuple[str | None, int | None]:
+    """In a job: sweep name and job number, (None, None) in any other process.
+
+    The variables are taken out, so that a run which the job starts is not recorded as the same job of the sweep.
+    """
+    name, number = os.environ.pop(SWEEP_VARIABLE, None), os.environ.pop(NUMBER_VARIABLE, None)
+    return (name, int(number)) if name is not None and number is not None and number.isdigit() else (None, None)
+
+
 def end_with_parent() -> None:
-    """In a job: have the kernel send SIGTERM when the sweep's process is gone, however it ended (Linux)."""
-    parent = os.environ.get(PARENT_VARIABLE)
+    """In a job: have the kernel send SIGTERM when the sweep's process is gone, however it ended (Linux).
+
+    The variable is taken out: a program that the job starts has the job as its parent, not the sweep.
+    """
+    parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None or not parent.isdigit():
         return
     try:

@@ -41,6 +41,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     log: IO[bytes]
     slot: Slot
+    told_to_end: bool = False
     since: float = field(default_factory=time.monotonic)
 
 
@@ -118,43 +119,48 @@ class SweepRunner:
             self._free.append(run.slot)
             entry = run.start.entry
             entry.duration_s = time.monotonic() - run.since
-            entry.status, entry.error = ending(run.start.folder, run.process.returncode)
+            entry.status, entry.error = ending(run.start.folder, run.process.returncode, told_to_end=run.told_to_end)
             self._manifest.write(self._sweep_dir)
             self._table.ended(entry, run.start.folder)
             if entry.status == "failed" and self._fail_fast and not self._stopping:
                 self._stopping = True
-                self._signal(signal.SIGINT)
+                self._tell_to_end()
 
     def _interrupt(self) -> None:
         """Let the running jobs record how far they came."""
-        self._signal(signal.SIGINT)
+        self._tell_to_end()
         deadline = time.monotonic() + _GRACE_S
         while self._running and time.monotonic() < deadline:
             time.sleep(_POLL_S)
             self._collect()
 
-    def _signal(self, number: int) -> None:
+    def _tell_to_end(self) -> None:
+        """Send SIGTERM, which a job hears even where the shell that started the sweep has it ignore Ctrl-C."""
         for run in self._running:
+            run.told_to_end = True
             with contextlib.suppress(ProcessLookupError):
-                run.process.send_signal(number)
+                run.process.send_signal(signal.SIGTERM)
 
     def _kill(self) -> None:
         """End what still runs, whole process groups at once. Nothing is left to run in the ordinary case."""
         for run in self._running:
+            run.told_to_end = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.process.pid, signal.SIGKILL)
             run.process.wait()
         self._collect()
 
 
-def ending(folder: Path, exit_code: int) -> tuple[JobStatus, str | None]:
-    """Status and error line of a job whose process has ended."""
+def ending(folder: Path, exit_code: int, *, told_to_end: bool = False) -> tuple[JobStatus, str | None]:
+    """Status and error line of a job whose process has ended; one that was told to end has not failed."""
     record = read_record(folder)
     status: Any = record.get("status")
     error = record.get("error")
     line = " ".join(f"{error.get('type')}: {error.get('message')}".split()) if isinstance(error, dict) else None
     if status in get_args(JobStatus) and status not in ("pending", "running"):
         return status, line
+    if told_to_end:
+        return "interrupted", None
     how = f"signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit code {exit_code}"
     return "failed", f"ended with {how} before it recorded why; see {folder.name}.log"
 

@@ -27,6 +27,9 @@ folder, ending, seconds = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv
 folder.mkdir()
 def record(status, **more):
     (folder / "result.json").write_text(json.dumps({"status": status, **more}))
+def end(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGTERM, end)
 record("running", environment=dict(os.environ), cores=len(os.sched_getaffinity(0)), started=time.time())
 try:
     time.sleep(seconds)
@@ -98,6 +101,31 @@ def test_jobs_run_side_by_side_on_cores_of_their_own(sweep: Callable, tmp_path: 
     assert first["environment"]["OMP_NUM_THREADS"] == str(first["cores"])
 
 
+def test_a_job_that_is_ended_before_it_records_has_not_failed(sweep: Callable, tmp_path: Path) -> None:
+    manifest, runner, starts = sweep("failed", "ok", n_jobs=2, fail_fast=True)
+    starts[1].command[2] = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_DFL); time.sleep(30)"
+    runner.run(starts)
+    assert statuses(manifest) == ["failed", "interrupted"]
+    assert manifest.jobs[1].error is None
+
+
+def test_jobs_end_where_the_shell_has_them_ignore_ctrl_c(sweep: Callable) -> None:
+    """A sweep that a script starts with `&` and ends with `kill`."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGTERM))
+    try:
+        manifest, runner, starts = sweep("ok", seconds=30)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(starts)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        timer.join()
+    assert time.monotonic() - began < 20
+    assert statuses(manifest) == ["interrupted"]
+
+
 def test_an_interrupt_lets_jobs_record_and_is_raised(sweep: Callable) -> None:
     manifest, runner, starts = sweep("ok", "ok", "ok", n_jobs=2, seconds=30)
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
@@ -116,6 +144,18 @@ def test_b80_nothing_of_another_run_reaches_a_job() -> None:
     assert not set(ONE_RUN_ONLY) & found.keys()
     assert (found["WANDB_API_KEY"], found["HOME"], found["CUDA_VISIBLE_DEVICES"]) == ("k", "/h", "3")
     assert (found["COMPOSER_RL_SWEEP"], found["COMPOSER_RL_SWEEP_JOB"]) == ("s", "4")
+
+
+def test_what_places_a_job_in_a_sweep_does_not_reach_its_children() -> None:
+    """A run that a job starts is no job of the sweep, and the sweep is not its parent."""
+    code = (
+        "import os; from composer_rl.sweeps.environment import end_with_parent, place_in_sweep\n"
+        "end_with_parent(); print(place_in_sweep(), place_in_sweep())\n"
+        "print([name for name in os.environ if name.startswith('COMPOSER_RL_SWEEP')])"
+    )
+    environment = job_environment(Slot(cores=frozenset()), sweep="s", number=4)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "('s', 4) (None, None)\n[]\n"
 
 
 def test_devices_are_dealt_out_in_turn() -> None:
