@@ -33,9 +33,25 @@ SHORT = {
 """What makes a kind of command short without changing its road."""
 
 
+ONE_ARM = {"po_presets": "po=dr_grpo", "learning_rate": "optim.learning_rate=0.001"}
+"""What leaves one arm of a sweep file; tests/sweeps composes all of them."""
+
+
+def short_sweep(words: list[str]) -> list[str]:
+    """The words of a sweep with one seed, two steps, and one arm where a file has many."""
+    files = [word.partition("=")[2] for word in words if word.startswith("multirun_sweeps=")]
+    return [
+        *(word for word in words if not word.startswith("seed=")),
+        *(ONE_ARM[name] for name in files),
+        *("seed=0", "max_steps=2", "stage.num_heldout=4", "rollout.prompts_per_rollout=2", "tracker=console"),
+    ]
+
+
 def shortened(command: str) -> list[str]:
     """Words of a documented command, with settings that make it short in front, so that its own ones win."""
     words = shlex.split(command)[2:]
+    if "-m" in words:
+        return short_sweep(words)
     kind = next((kind for kind in SHORT if kind in words), "stage=rl")
     own = {word.partition("=")[0] for word in words}
     extra = [word for word in [*SHORT[kind], "tracker=console"] if word.partition("=")[0] not in own]
