@@ -16,6 +16,9 @@ from composer_rl.sweeps.manifest import JobEntry, Manifest, arm_of
 from composer_rl.sweeps.runner import Start, read_record
 from composer_rl.trainer.checkpoint import newest_complete
 
+ATTEMPTS = "attempts"
+"""Folder, in a sweep's, of what attempts left that were not gone on with."""
+
 _PROGRAM = "import sys; from composer_rl.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -115,12 +118,13 @@ def quoted(path: Path) -> str:
 
 
 def put_aside(folder: Path) -> None:
-    """Rename what an attempt left, so that the job can start in an empty folder."""
+    """Move what an attempt left to `attempts/`, which no report reads, so that the job starts in an empty folder."""
     if not folder.is_dir() or not any(entry.name != LOCK_NAME for entry in folder.iterdir()):
         return
     number = 1
-    while (aside := folder.with_name(f"attempt-{number}-of-{folder.name}")).exists():
+    while (aside := folder.parent / ATTEMPTS / f"{folder.name}-{number}").exists():
         number += 1
+    aside.parent.mkdir(exist_ok=True)
     os.rename(folder, aside)
 
 

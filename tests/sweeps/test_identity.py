@@ -19,7 +19,7 @@ def test_a_job_keeps_its_folder_and_new_ones_get_free_numbers(tmp_path: Path) ->
     assert next_number(tmp_path) == 0
     (tmp_path / folder_name(3, "0a1b2c3d")).mkdir()
     (tmp_path / "03-0a1b2c3d.log").touch()
-    (tmp_path / "attempt-1-of-03-0a1b2c3d").mkdir()
+    (tmp_path / "attempts" / "05-0a1b2c3d-1").mkdir(parents=True)
     assert folder_of(tmp_path, "0a1b2c3d") == tmp_path / "03-0a1b2c3d"
     assert folder_of(tmp_path, "ffffffff") is None
     assert next_number(tmp_path) == 4

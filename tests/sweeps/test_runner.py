@@ -169,7 +169,7 @@ def test_what_an_attempt_left_is_put_aside(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "result.json").write_text("{}")
         put_aside(folder)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["attempt-1-of-00-aaaaaaaa", "attempt-2-of-00-aaaaaaaa"]
+    assert sorted(path.name for path in (tmp_path / "attempts").iterdir()) == ["00-aaaaaaaa-1", "00-aaaaaaaa-2"]
     put_aside(folder)
 
 
