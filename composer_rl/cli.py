@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -37,6 +38,10 @@ def console(arguments: Sequence[str]) -> int:
             hint = f"; did you mean {match}?" if match else f"; there are: {', '.join(VERBS)}"
             raise ConfigError(f"composer-rl has no verb {verb!r}{hint}")
         return VERBS[verb][1](rest)
+    except BrokenPipeError:
+        # `composer-rl list | head`: the reader has what it wanted. Python would complain once more at its own flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except ComposerError as error:
         from composer_rl.launch import report_error
 

@@ -175,3 +175,21 @@ def test_main_takes_words_or_the_command_line(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(sys, "argv", ["train.py", "--version"])
     assert main() == 0
     assert main(["--version"]) == 0
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    """`composer-rl list | head -1`: the pipe is closed before the table is out."""
+    code = (
+        "import sys; from composer_rl import cli\n"
+        "cli.VERBS['list'] = ('', lambda words: [print('line ' * 100, flush=True) for _ in range(10_000)] and 0)\n"
+        "sys.exit(cli.console(['list']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[1]
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 141
+    assert process.stderr.read() == b""
