@@ -110,7 +110,7 @@ def test_splitting_the_batch_changes_nothing(variant: dict[str, Any], seed: int,
     one.backward()
     two.backward()
     assert two.item() == pytest.approx(one.item(), rel=1e-12, abs=1e-14)
-    assert torch.allclose(whole.grad, parts.grad, rtol=1e-12, atol=1e-14)  # type: ignore[arg-type]
+    assert torch.allclose(whole.grad, parts.grad, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "clip" not in name])
@@ -237,7 +237,7 @@ def test_what_stands_under_the_mask_does_not_matter(variant: dict[str, Any], jun
     loss.backward()
     assert loss.item() == clean.item()
     assert student.grad is not None
-    assert torch.equal(student.grad, expected.grad)  # type: ignore[arg-type]
+    assert torch.equal(student.grad, expected.grad)
 
 
 @every_variant
@@ -303,7 +303,7 @@ def test_tokens_that_both_sides_forbid(variant: dict[str, Any]) -> None:
     expected.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     assert padded.grad is not None
-    assert torch.allclose(padded.grad[..., :5], student.grad)  # type: ignore[arg-type]
+    assert torch.allclose(padded.grad[..., :5], student.grad)
     assert (padded.grad[..., 5:] == 0).all()
 
 

@@ -63,13 +63,13 @@ def test_equal_sides_give_no_gradient(seed: int, t: float) -> None:
 
 @pytest.mark.parametrize("t", [0.0, 0.4, 1.0])
 def test_gradient_is_the_distance_to_the_target(t: float) -> None:
-    """Cross-entropy against a constant: (softmax(student) - target) / tokens; gradcheck cannot hold the target still."""
+    """(softmax(student) - target) / tokens, the target a constant; gradcheck cannot hold it still."""
     student, teacher = random_logits(0, 2, 3, 5).requires_grad_(), random_logits(1, 2, 3, 5)
     mask = torch.tensor([[1, 0, 1], [-100, 0, 1]])
     taid_loss(student, teacher, mask, t=t).backward()
     frozen = student.detach()
     expected = (frozen.softmax(-1) - ((1 - t) * frozen + t * teacher).softmax(-1)) * (mask == 1)[..., None] / 3
-    assert torch.allclose(student.grad, expected, atol=1e-14)  # type: ignore[arg-type]
+    assert torch.allclose(student.grad, expected, atol=1e-14)
 
 
 def test_gradcheck_where_the_target_is_the_teacher() -> None:
@@ -102,7 +102,7 @@ def test_nothing_active_gives_zero_attached_to_the_graph(shape: tuple[int, ...])
     loss = taid_loss(student, torch.zeros(shape), torch.zeros(shape[:2]), t=0.4)
     loss.backward()
     assert loss.item() == 0.0
-    assert torch.equal(student.grad, torch.zeros(shape))  # type: ignore[arg-type]
+    assert torch.equal(student.grad, torch.zeros(shape))
 
 
 @settings(max_examples=10, deadline=None)
