@@ -15,7 +15,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from composer_rl.ops.entropy_aware_opd import entropy_aware_opd_loss, teacher_entropy
 from composer_rl.ops.generalized_jsd import generalized_jsd_loss
+from composer_rl.ops.preferences import dpo_loss, simpo_loss
 from composer_rl.ops.taid import TAIDScheduler, taid_loss
 
 FOLDER = os.environ.get("COMPOSER_RL_GOLDEN")
@@ -83,3 +85,27 @@ def test_taid_schedule(case: dict[str, Any]) -> None:
         assert (got is None) == (delta is None)
         assert scheduler.t == pytest.approx(t, rel=1e-6, abs=0)
         assert got is None or got.item() == pytest.approx(delta, rel=1e-5, abs=0)
+
+
+@pytest.mark.parametrize("case", cases_of("entropy_aware_opd_per_token"))
+def test_entropy_aware_opd(case: dict[str, Any]) -> None:
+    student, teacher, mask = (tensor_of(case, name) for name in ("student", "teacher", "mask"))
+    per_token = entropy_aware_opd_loss(
+        student, teacher, labels=mask, h_max=case["h_max"], temperature=case["temperature"], reduction="none"
+    )
+    limit = RELATIVE[student.dtype]
+    torch.testing.assert_close(per_token, tensor_of(case, "per_token"), rtol=limit, atol=0)
+    entropy = teacher_entropy(teacher / case["temperature"])
+    torch.testing.assert_close(entropy, tensor_of(case, "entropy"), rtol=limit, atol=0)
+
+
+@pytest.mark.parametrize("case", cases_of("simpo"))
+def test_simpo(case: dict[str, Any]) -> None:
+    chosen, rejected = tensor_of(case, "chosen").requires_grad_(), tensor_of(case, "rejected")
+    check(case, simpo_loss(chosen, rejected, beta=case["beta"], gamma=case["gamma"]), chosen)
+
+
+@pytest.mark.parametrize("case", cases_of("dpo"))
+def test_dpo(case: dict[str, Any]) -> None:
+    chosen, *others = (tensor_of(case, name) for name in ("chosen", "rejected", "ref_chosen", "ref_rejected"))
+    check(case, dpo_loss(chosen.requires_grad_(), *others, beta=case["beta"]), chosen)
