@@ -18,7 +18,12 @@ if TYPE_CHECKING:
         hint_type_error,
         register,
     )
+    from composer_rl.ops.entropy_aware_opd import entropy_aware_opd_loss, teacher_entropy
     from composer_rl.ops.generalized_jsd import generalized_jsd_loss
+    from composer_rl.ops.logprobs import avg_sequence_logprob
+    from composer_rl.ops.preferences import dpo_loss, ipo_loss, simpo_loss
+    from composer_rl.ops.reference_kl import reference_kl_loss
+    from composer_rl.ops.sampled_token_kl import sampled_token_reverse_kl
     from composer_rl.ops.taid import TAIDScheduler, taid_loss
     from composer_rl.po.grpo_config import make_dr_grpo_config, make_po_config
     from composer_rl.po.presets import PO_OBJECTIVES
@@ -34,7 +39,15 @@ _HOMES = {
     "hint_tool_not_found": "composer_rl.hints.templates",
     "hint_type_error": "composer_rl.hints.templates",
     "register": "composer_rl.hints.templates",
+    "entropy_aware_opd_loss": "composer_rl.ops.entropy_aware_opd",
+    "teacher_entropy": "composer_rl.ops.entropy_aware_opd",
     "generalized_jsd_loss": "composer_rl.ops.generalized_jsd",
+    "avg_sequence_logprob": "composer_rl.ops.logprobs",
+    "dpo_loss": "composer_rl.ops.preferences",
+    "ipo_loss": "composer_rl.ops.preferences",
+    "simpo_loss": "composer_rl.ops.preferences",
+    "reference_kl_loss": "composer_rl.ops.reference_kl",
+    "sampled_token_reverse_kl": "composer_rl.ops.sampled_token_kl",
     "TAIDScheduler": "composer_rl.ops.taid",
     "taid_loss": "composer_rl.ops.taid",
     "make_dr_grpo_config": "composer_rl.po.grpo_config",
@@ -55,7 +68,15 @@ __all__ = [  # noqa: RUF022  One group a module.
     "hint_tool_not_found",
     "hint_type_error",
     "register",
+    "entropy_aware_opd_loss",
+    "teacher_entropy",
     "generalized_jsd_loss",
+    "avg_sequence_logprob",
+    "dpo_loss",
+    "ipo_loss",
+    "simpo_loss",
+    "reference_kl_loss",
+    "sampled_token_reverse_kl",
     "TAIDScheduler",
     "taid_loss",
     "make_dr_grpo_config",
