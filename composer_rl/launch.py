@@ -135,6 +135,7 @@ class _Launch:
         set_sweep_defaults()
         overrides = self._with_groups_left_out(self.flags.overrides)
         _check_single_options(overrides, self.known)
+        self._check_sweep_file()
         if not self.flags.shell_completion and (source := self._stored_run()) is not None:
             overrides = [line for line in overrides if not line.lstrip("+").startswith("rerun=")]
             self.flags.config_name, self._source = rerun.CONFIG_NAME, source
@@ -153,6 +154,16 @@ class _Launch:
                 return 1
             raise translated
         return self._exit_code()
+
+    def _check_sweep_file(self) -> None:
+        """Refuse a sweep file in a command for one run, which would not read the arms in it."""
+        flags = self.flags
+        if flags.multirun or flags.cfg or flags.info or flags.shell_completion or self.place[0] is not None:
+            return
+        overrides = _parse(flags.overrides, self.known)
+        name = overrides.get("multirun_sweeps")
+        if name is not None and "hydra.mode" not in overrides:
+            raise ConfigError(f"multirun_sweeps={name} describes several runs: add -m")
 
     def _with_groups_left_out(self, words: list[str]) -> list[str]:
         """`group=null` is what one writes in YAML; Hydra's command line knows it as `~group`."""
@@ -333,7 +344,7 @@ def _parse(overrides: Sequence[str], known: paths.Catalog) -> dict[str, Any]:
 
     values: dict[str, Any] = {}
     for line in overrides:
-        if not re.match(r"\+{0,2}(rerun|resume|hydra\.run\.dir)=", line):
+        if not re.match(r"\+{0,2}(rerun|resume|multirun_sweeps|hydra\.run\.dir|hydra\.mode)=", line):
             continue
         try:
             values[line.partition("=")[0].lstrip("+")] = OverridesParser.create().parse_override(line).value()

@@ -53,12 +53,14 @@ class Preflight(Callback):
         """Check every job of a sweep whose jobs are known beforehand."""
         try:
             check_parallelism(config)
+            _check_launcher_settings(config)
             sweep_dir = Path(str(config.hydra.sweep.dir)).absolute()
             groups = known_groups()
             # Jobs in processes of their own are told apart by their configuration, and run once.
             keeps_folders = config.hydra.launcher.get("_target_") == _PROCESS_LAUNCHER
             for job in _sweep_jobs(config):
                 _check_launcher(config, job)
+                _check_sweep_file(config, job)
                 run_dir = sweep_dir / str(OmegaConf.select(job, "hydra.sweep.subdir"))
                 prepared = prepare_run(task_config(job, run_dir), groups=groups)
                 if not prepared.settings.resume and not keeps_folders:
@@ -124,6 +126,22 @@ def _check_launcher(sweep: DictConfig, job: DictConfig) -> None:
                 f"{group}={asked} is set in a file that is swept over, where it has no effect; "
                 f"choose it on the command line instead"
             )
+
+
+def _check_launcher_settings(config: DictConfig) -> None:
+    """Read the settings of our launcher before Hydra does, which would wrap what is wrong with them."""
+    if config.hydra.launcher.get("_target_") == _PROCESS_LAUNCHER:
+        from composer_rl.sweeps.launch import ProcessSettings
+
+        launcher: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        ProcessSettings.of(launcher)
+
+
+def _check_sweep_file(sweep: DictConfig, job: DictConfig) -> None:
+    """Refuse several sweep files at once: which jobs there are is read before one of them is chosen."""
+    chosen, asked = (config.hydra.runtime.choices.get("multirun_sweeps") for config in (sweep, job))
+    if chosen != asked:
+        raise ConfigError(f"multirun_sweeps={asked} is one of several: a command runs one sweep file")
 
 
 def check_parallelism(config: DictConfig) -> None:

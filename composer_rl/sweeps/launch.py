@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ from composer_rl.config.rundir import RunDirectory
 from composer_rl.errors import ConfigError
 from composer_rl.run import Outcome, prepare_run
 from composer_rl.sweeps.call import JobFailedError, current_call
+from composer_rl.sweeps.design import check_names
 from composer_rl.sweeps.environment import slots
 from composer_rl.sweeps.manifest import JobEntry, Manifest, earlier_manifest
 from composer_rl.sweeps.plan import Composed, enter, to_start
 from composer_rl.sweeps.runner import SweepRunner, read_record
+from composer_rl.sweeps.space import text_of
 from composer_rl.sweeps.table import SweepTable
 
 if TYPE_CHECKING:
@@ -35,11 +37,23 @@ class ProcessSettings:
     n_jobs: int = 1
     fail_fast: bool = False
     retry_failed: bool = False
-    devices: list[str] | None = None
+    devices: Sequence[str | int] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n_jobs, int) or self.n_jobs < 1:
-            raise ConfigError(f"hydra.launcher.n_jobs must be at least 1, got {self.n_jobs}")
+        if type(self.n_jobs) is not int or self.n_jobs < 1:
+            raise ConfigError(f"hydra.launcher.n_jobs must be a whole number, at least 1, got {self.n_jobs!r}")
+        for name in ("fail_fast", "retry_failed"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"hydra.launcher.{name} must be true or false, got {getattr(self, name)!r}")
+        if self.devices is not None and (isinstance(self.devices, str) or not isinstance(self.devices, Sequence)):
+            raise ConfigError(f"hydra.launcher.devices must be a list such as [0,1], or null, got {self.devices!r}")
+
+    @classmethod
+    def of(cls, launcher: Mapping[str, Any]) -> ProcessSettings:
+        """From the launcher's configuration. Raises ConfigError."""
+        known = [item.name for item in fields(cls)]
+        check_names(launcher, ("_target_", *known), "hydra.launcher")
+        return cls(**{name: launcher[name] for name in known if name in launcher})
 
 
 def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], settings: ProcessSettings) -> list[JobReturn]:
@@ -74,7 +88,7 @@ def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], setting
         runner = SweepRunner(
             manifest,
             sweep_dir,
-            slots=slots(settings.n_jobs, settings.devices),
+            slots=slots(settings.n_jobs, None if settings.devices is None else list(map(str, settings.devices))),
             fail_fast=settings.fail_fast,
             table=table,
         )
@@ -114,7 +128,7 @@ def _new_manifest(name: str, config: Any, earlier: dict[str, Any]) -> Manifest:
         objective=sweeper.get("objective") or OBJECTIVE,
         direction=sweeper.get("direction") or "maximize",
         question=sweeper.get("question"),
-        baseline=None if baseline is None else {str(key): str(value) for key, value in baseline.items()},
+        baseline=None if baseline is None else {str(key): text_of(value) for key, value in baseline.items()},
         command=current_call().command,
     )
     if isinstance(earlier.get("created"), str):

@@ -37,6 +37,10 @@ class Draw:
             if self.low is not None or self.high is not None:
                 raise ValueError("give either choices or low and high")
             return
+        for name in ("low", "high"):
+            bound = getattr(self, name)
+            if isinstance(bound, bool) or not isinstance(bound, int | float | None):
+                raise ValueError(f"{name} must be a number, got {bound!r}")
         if self.low is None or self.high is None or not self.low < self.high:
             raise ValueError(f"needs choices, or low below high, got low={self.low} and high={self.high}")
         if self.log and self.low <= 0:
@@ -57,9 +61,7 @@ class Draw:
 
 def grid_rows(grid: Mapping[str, Sequence[Any]]) -> list[Overrides]:
     """Every combination of the listed values, the last knob changing fastest; one empty row for an empty grid."""
-    for key, values in grid.items():
-        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise ConfigError(f"grid.{key} must list at least one value, got {values!r}")
+    _check_lists("grid", grid)
     return [
         tuple(override(key, value) for key, value in zip(grid, row, strict=True))
         for row in itertools.product(*grid.values())
@@ -68,6 +70,7 @@ def grid_rows(grid: Mapping[str, Sequence[Any]]) -> list[Overrides]:
 
 def zip_rows(pairs: Mapping[str, Sequence[Any]]) -> list[Overrides]:
     """The i-th values of all lists together; one empty row without lists."""
+    _check_lists("zip", pairs)
     lengths = {key: len(values) for key, values in pairs.items()}
     if len(set(lengths.values())) > 1:
         raise ConfigError(f"zip needs lists of one length, got {', '.join(f'{k}: {n}' for k, n in lengths.items())}")
@@ -83,18 +86,33 @@ def random_rows(space: Mapping[str, Mapping[str, Any]], *, num: int, seed: int) 
     """`num` independent draws, the same ones for the same seed; one empty row for an empty space."""
     if not space:
         return [()]
-    draws: dict[str, Draw] = {}
-    for key, settings in space.items():
-        try:
-            draws[key] = Draw(**settings)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"random.{key}: {error}") from error
+    if num < 1:
+        raise ConfigError(f"num_random must be at least 1, got {num}")
+    draws = {key: draw_of(f"random.{key}", settings) for key, settings in space.items()}
     rng = random.Random(seed)
     return [tuple(override(key, draw.sample(rng)) for key, draw in draws.items()) for _ in range(num)]
 
 
+def draw_of(name: str, settings: Any) -> Draw:
+    """A knob from its settings. Raises ConfigError that begins with `name`."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{name} must give low and high, or choices, got {settings!r}")
+    try:
+        return Draw(**settings)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def _check_lists(name: str, block: Mapping[str, Any]) -> None:
+    for key, values in block.items():
+        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+            raise ConfigError(f"{name}.{key} must list at least one value, got {values!r}")
+
+
 def seed_rows(seeds: Sequence[int]) -> list[Overrides]:
-    """One row a seed; one empty row without any."""
+    """One row a seed; one empty row without any. Raises ConfigError for what is no list of whole numbers."""
+    if not isinstance(seeds, Sequence) or not all(type(seed) is int for seed in seeds):
+        raise ConfigError(f"seeds must list whole numbers, got {seeds!r}")
     return [(f"seed={seed}",) for seed in seeds] or [()]
 
 

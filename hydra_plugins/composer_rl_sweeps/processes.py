@@ -20,17 +20,14 @@ class ProcessLauncher(Launcher):
         devices: CUDA devices to hand out in turn; null takes those of the machine where there are several.
     """
 
-    def __init__(
-        self, n_jobs: int = 1, fail_fast: bool = False, retry_failed: bool = False, devices: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, **settings: Any) -> None:
+        from omegaconf import OmegaConf
+
         from composer_rl.sweeps.launch import ProcessSettings
 
-        self._settings = ProcessSettings(
-            n_jobs=n_jobs,
-            fail_fast=fail_fast,
-            retry_failed=retry_failed,
-            devices=None if devices is None else [str(device) for device in devices],
-        )
+        plain = OmegaConf.to_container(OmegaConf.create(settings), resolve=True)
+        assert isinstance(plain, dict)
+        self._settings = ProcessSettings.of({str(name): value for name, value in plain.items()})
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Keep what Hydra composes jobs with."""

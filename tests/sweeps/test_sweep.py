@@ -95,6 +95,55 @@ def test_every_job_is_checked_before_the_first_starts(sweep: Sweep, tmp_path: Pa
     assert not list(tmp_path.glob("multirun/s/*"))
 
 
+@pytest.mark.parametrize(
+    ("sweeper", "message"),
+    [
+        ("gridd: {stage.rate: [0.1]}", "hydra.sweeper has no setting 'gridd'; did you mean grid?"),
+        ("zip: {stage.notes: abc}", "zip.stage.notes must list at least one value, got 'abc'"),
+        ("seeds: 5", "seeds must list whole numbers, got 5"),
+        ("random: {stage.rate: 3}", "random.stage.rate must give low and high, or choices, got 3"),
+        ("random: {stage.rate: {low: a, high: b}}", "random.stage.rate: low must be a number, got 'a'"),
+        ("{random: {stage.rate: {low: 0, high: 1}}, num_random: 0}", "num_random must be at least 1, got 0"),
+        ("{grid: {seed: [1]}, zip: {seed: [2]}}", "seed is in hydra.sweeper.grid and in hydra.sweeper.zip"),
+        ("{grid: {stage.rate: [0.1, 0.2]}, baseline: {stage.rate: 0.3}}", "stage.rate=0.3 is none of the values"),
+        ("{grid: {stage.rate: [0.1, 0.2]}, baseline: {po: dapo}}", "baseline names po, which the sweep does not vary"),
+    ],
+)
+def test_a_sweep_file_with_a_mistake_is_refused(
+    sweep: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str], sweeper: str, message: str
+) -> None:
+    folder = tmp_path / "conf" / "multirun_sweeps"
+    folder.mkdir(parents=True)
+    (folder / "wrong.yaml").write_text(f"# @package _global_\nhydra:\n  sweeper:\n    {sweeper}\n")
+    assert sweep(f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "multirun_sweeps=wrong") == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "multirun").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("n_jobs=0", "hydra.launcher.n_jobs must be a whole number, at least 1, got 0"),
+        ("n_jobs=many", "hydra.launcher.n_jobs must be a whole number, at least 1, got 'many'"),
+        ("fail_fast=maybe", "hydra.launcher.fail_fast must be true or false, got 'maybe'"),
+        ("devices='0,1'", "hydra.launcher.devices must be a list such as [0,1], or null, got '0,1'"),
+    ],
+)
+def test_a_setting_of_the_launcher_is_checked(sweep: Sweep, capsys: Any, setting: str, message: str) -> None:
+    assert sweep("seed=1,2", f"hydra.launcher.{setting}") == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_a_sweep_file_is_not_ignored(sweep: Sweep, tmp_path: Path, capsys: Any) -> None:
+    assert main([*PROBE, "multirun_sweeps=seeds"]) == 2
+    assert capsys.readouterr().err == "error: multirun_sweeps=seeds describes several runs: add -m\n"
+    assert sweep("multirun_sweeps=kl,seeds") == 2
+    assert "multirun_sweeps=kl is one of several: a command runs one sweep file" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_launchers_agree(sweep: Sweep, tmp_path: Path) -> None:
     assert sweep("seed=1,2", "hydra.launcher.n_jobs=2") == 0
     in_processes = [(r["seeds"], r["config"], r["metrics"], r["status"]) for r in results(tmp_path)]
