@@ -110,9 +110,10 @@ def _ask(study: Any, settings: SearchSettings) -> Any:
     for key, draw in settings.params.items():
         if draw.choices:
             distributions[key] = optuna.distributions.CategoricalDistribution(list(draw.choices))
-        elif draw.integer:
-            assert draw.low is not None
-            assert draw.high is not None
+            continue
+        assert draw.low is not None
+        assert draw.high is not None
+        if draw.integer:
             low, high = math.ceil(draw.low), math.floor(draw.high)
             distributions[key] = optuna.distributions.IntDistribution(low, high, log=draw.log)
         else:
