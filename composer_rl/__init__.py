@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         hint_type_error,
         register,
     )
+    from composer_rl.ops.build_batch import build_batch
+    from composer_rl.ops.compose_loss import LossComponents, compose_loss
     from composer_rl.ops.entropy_aware_opd import entropy_aware_opd_loss, teacher_entropy
     from composer_rl.ops.generalized_jsd import generalized_jsd_loss
     from composer_rl.ops.logprobs import avg_sequence_logprob
@@ -39,6 +41,9 @@ _HOMES = {
     "hint_tool_not_found": "composer_rl.hints.templates",
     "hint_type_error": "composer_rl.hints.templates",
     "register": "composer_rl.hints.templates",
+    "build_batch": "composer_rl.ops.build_batch",
+    "LossComponents": "composer_rl.ops.compose_loss",
+    "compose_loss": "composer_rl.ops.compose_loss",
     "entropy_aware_opd_loss": "composer_rl.ops.entropy_aware_opd",
     "teacher_entropy": "composer_rl.ops.entropy_aware_opd",
     "generalized_jsd_loss": "composer_rl.ops.generalized_jsd",
@@ -68,6 +73,9 @@ __all__ = [  # noqa: RUF022  One group a module.
     "hint_tool_not_found",
     "hint_type_error",
     "register",
+    "build_batch",
+    "LossComponents",
+    "compose_loss",
     "entropy_aware_opd_loss",
     "teacher_entropy",
     "generalized_jsd_loss",
