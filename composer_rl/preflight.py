@@ -24,6 +24,7 @@ from composer_rl.sweeps.design import design_rows
 
 _BASIC_SWEEPER = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _DESIGN_SWEEPER = "hydra_plugins.composer_rl_sweeps.design.DesignSweeper"
+_OPTUNA_SWEEPER = "hydra_plugins.composer_rl_sweeps.optuna.OptunaSweeper"
 _PROCESS_LAUNCHER = "hydra_plugins.composer_rl_sweeps.processes.ProcessLauncher"
 
 
@@ -103,12 +104,18 @@ def task_config(config: DictConfig, run_dir: Path) -> DictConfig:
 
 
 def _sweep_jobs(config: DictConfig) -> Iterator[DictConfig]:
-    """The composed configuration of each job, as far as the sweeper knows its jobs beforehand."""
-    if config.hydra.sweeper.get("_target_") not in (_BASIC_SWEEPER, _DESIGN_SWEEPER):
-        return
+    """The composed configuration of each job, as far as the sweeper knows its jobs beforehand; a search's corners."""
     loader = GlobalHydra.instance().config_loader()
     assert loader is not None
-    for number, job in enumerate(design_rows(config.hydra.sweeper, list(config.hydra.overrides.task), loader)):
+    sweeper, arguments = config.hydra.sweeper.get("_target_"), list(config.hydra.overrides.task)
+    rows: list[list[str]] = []
+    if sweeper in (_BASIC_SWEEPER, _DESIGN_SWEEPER):
+        rows = design_rows(config.hydra.sweeper, arguments, loader)
+    elif sweeper == _OPTUNA_SWEEPER:
+        from composer_rl.sweeps.from_config import search_corners
+
+        rows = search_corners(config, arguments, loader)
+    for number, job in enumerate(rows):
         _check_options(config, list(job), RunMode.MULTIRUN)
         composed = loader.load_sweep_config(config, list(job))
         with open_dict(composed):

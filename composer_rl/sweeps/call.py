@@ -20,6 +20,10 @@ class JobFailedError(Exception):
     """Tells Hydra that a job of a sweep failed; its error is already reported."""
 
 
+class JobUnfinishedError(JobFailedError):
+    """A job of a sweep was cut off, or runs in another process: the sweep can go on with it."""
+
+
 @dataclass(kw_only=True)
 class SweepCall:
     """One call of the command line."""
@@ -30,6 +34,8 @@ class SweepCall:
     """The words that started this process."""
     manifest: Manifest | None = None
     """The sweep, once its first batch of jobs is launched; a sweeper may launch several."""
+    keeps_earlier_jobs: bool = False
+    """The jobs that sweep.json has from earlier calls are part of the sweep: a search knows its jobs one by one."""
     outcomes: list[Outcome] = field(default_factory=list)
     """How each job ended."""
 

@@ -72,9 +72,10 @@ def design_rows(sweeper: Any, arguments: Sequence[str], loader: Any) -> list[lis
 
 def check_names(given: Mapping[str, Any], known: Collection[str], where: str) -> None:
     """Refuse a name that is not read: a block with a typing error would leave a sweep without its arms."""
+    public = [name for name in known if not name.startswith("_")]
     for name in given:
         if str(name) not in known:
-            raise ConfigError(f"{where} has no setting {name!r}{did_you_mean(str(name), known, what='it has')}")
+            raise ConfigError(f"{where} has no setting {name!r}{did_you_mean(str(name), public, what='it has')}")
 
 
 def _check_baseline(blocks: Mapping[str, Any], given: set[str]) -> None:

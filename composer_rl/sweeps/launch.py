@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from composer_rl.config.rundir import RunDirectory
 from composer_rl.errors import ConfigError
 from composer_rl.run import Outcome, prepare_run
-from composer_rl.sweeps.call import JobFailedError, current_call
+from composer_rl.sweeps.call import JobFailedError, JobUnfinishedError, current_call
 from composer_rl.sweeps.design import check_names
 from composer_rl.sweeps.environment import slots
-from composer_rl.sweeps.manifest import JobEntry, Manifest, earlier_manifest
+from composer_rl.sweeps.manifest import JobEntry, Manifest, earlier_entries, earlier_manifest
 from composer_rl.sweeps.plan import Composed, enter, to_start
 from composer_rl.sweeps.runner import SweepRunner, read_record
 from composer_rl.sweeps.space import text_of
@@ -69,6 +69,8 @@ def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], setting
         call = current_call()
         if call.manifest is None:
             call.manifest = _new_manifest(sweep_dir.name, config, earlier)
+            if call.keeps_earlier_jobs:
+                call.manifest.jobs.extend(earlier_entries(earlier))
         manifest = call.manifest
         entries = enter(manifest, jobs, sweep_dir=sweep_dir, earlier=earlier)
         words = [*call.flags, *hydra_words(config)]
@@ -157,5 +159,6 @@ def _job_return(row: Sequence[str], outcome: Outcome, objective: str) -> JobRetu
     if outcome.status in ("succeeded", "stopped"):
         job.status, job.return_value = JobStatus.COMPLETED, outcome.metrics.get(objective)
     else:
-        job.status, job.return_value = JobStatus.FAILED, JobFailedError(f"see {outcome.run_dir}/result.json")
+        kind = JobFailedError if outcome.status == "failed" else JobUnfinishedError
+        job.status, job.return_value = JobStatus.FAILED, kind(f"see {outcome.run_dir}/result.json")
     return job

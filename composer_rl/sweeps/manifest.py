@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,6 +68,16 @@ def earlier_manifest(sweep_dir: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def earlier_entries(earlier: Mapping[str, Any]) -> list[JobEntry]:
+    """The jobs of what sweep.json held before; those that were under way count as interrupted."""
+    names = {item.name for item in fields(JobEntry)}
+    jobs = [job for job in earlier.get("jobs", ()) if isinstance(job, dict) and job.keys() == names]
+    entries = [JobEntry(**job) for job in jobs]
+    for entry in entries:
+        entry.status = "interrupted" if entry.status == "running" else entry.status
+    return entries
 
 
 def arm_of(overrides: Sequence[str], swept: Sequence[str]) -> dict[str, str]:

@@ -1,152 +1,148 @@
-"""Optuna's tree-structured Parzen estimator over the jobs of a sweep, resumable from a journal in the sweep's folder.
+"""Optuna's tree-structured Parzen estimator over the jobs of a sweep, resumable (`study.py`).
 
-A trial is one setting of the searched knobs, run over all seeds and scored by the mean of the objective. Trials that
-were asked for and not finished (a kill) are asked for again with the same settings, so that their jobs are found
-finished or resumed. A trial with a failed job counts as failed and teaches the search nothing.
+A trial is one setting of the searched knobs, run over all seeds and scored by the mean of the objective. One with a
+failed job counts as failed; one with a job that was cut off stays open, and the same command goes on with it.
+
+Only the launcher runs jobs side by side: as many trials are asked for at once as it takes to keep it busy, before any
+of them is told (case B77).
 """
 
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from composer_rl.errors import ConfigError, MissingExtraError
-from composer_rl.sweeps.space import Draw, override, seed_rows
+from composer_rl.config.rundir import RunDirectory
+from composer_rl.runtime import available_cores
+from composer_rl.sweeps.call import JobUnfinishedError
+from composer_rl.sweeps.returned import folder_of_return, has_failed
+from composer_rl.sweeps.runner import read_record
+from composer_rl.sweeps.search_space import SearchSettings, setting
+from composer_rl.sweeps.space import seed_rows
+from composer_rl.sweeps.study import FOLDER, SearchStudy
 
-JOURNAL = "optuna.journal"
 
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """What the launcher's settings mean for a search."""
 
-@dataclass(kw_only=True)
-class SearchSettings:
-    """Settings of `hydra/sweeper=optuna`."""
-
-    params: dict[str, Draw]
-    seeds: list[int] = field(default_factory=list)
-    n_trials: int = 20
-    n_jobs: int = 1
-    random_seed: int = 0
-    direction: Literal["maximize", "minimize"] = "maximize"
+    num_parallel: int = 1
+    """Jobs that run at once."""
+    fail_fast: bool = False
+    retry_failed: bool = False
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> SearchSettings:
-        """From the sweeper's configuration. Raises ConfigError for what cannot be searched."""
-        given = {item.name: settings[item.name] for item in fields(cls) if item.name in settings}
-        draws: dict[str, Draw] = {}
-        for key, value in dict(given.pop("params", None) or {}).items():
-            try:
-                draws[str(key)] = Draw(**value)
-            except (TypeError, ValueError) as error:
-                raise ConfigError(f"hydra.sweeper.params.{key}: {error}") from error
-        if not draws:
-            raise ConfigError("hydra.sweeper.params names nothing to search; give setting: {low: ..., high: ...}")
-        made = cls(params=draws, **{**given, "seeds": list(given.get("seeds") or [])})
-        for name in ("n_trials", "n_jobs"):
-            if getattr(made, name) < 1:
-                raise ConfigError(f"hydra.sweeper.{name} must be at least 1, got {getattr(made, name)}")
-        if made.direction not in ("maximize", "minimize"):
-            raise ConfigError(f"hydra.sweeper.direction must be maximize or minimize, got {made.direction!r}")
-        return made
+    def of(cls, launcher: Mapping[str, Any]) -> Pace:
+        """From the configuration of any launcher; joblib's -1 is every core."""
+        asked = launcher.get("n_jobs")
+        asked = 1 if not isinstance(asked, int) else available_cores() if asked < 0 else asked
+        return cls(
+            num_parallel=max(1, asked),
+            fail_fast=launcher.get("fail_fast") is True,
+            retry_failed=launcher.get("retry_failed") is True,
+        )
 
 
-def search(launcher: Any, sweep_dir: str, arguments: Sequence[str], settings: SearchSettings) -> dict[str, Any]:
-    """Run trials until `n_trials` are finished; returns the best settings and their score ({} without any)."""
-    study = _study(Path(sweep_dir).absolute(), settings)
-    while True:
-        left = settings.n_trials - _num_finished(study)
-        if left <= 0:
-            break
-        batch = [_ask(study, settings) for _ in range(min(settings.n_jobs, left))]
-        rows = [
-            [*arguments, *(override(key, value) for key, value in trial.params.items()), *seed]
-            for trial in batch
-            for seed in seed_rows(settings.seeds)
-        ]
-        returns = launcher.launch(rows, initial_job_idx=0)
-        size = len(rows) // len(batch)
-        for number, trial in enumerate(batch):
-            _tell(study, trial, [_score(job) for job in returns[number * size : (number + 1) * size]])
-    return _best(study)
+def search(
+    launcher: Any,
+    sweep_dir: str,
+    shared: Sequence[str],
+    settings: SearchSettings,
+    *,
+    pace: Pace | None = None,
+    recipe: str = "",
+) -> dict[str, Any]:
+    """Run trials until `n_trials` are finished; returns the best settings and their score ({} without any).
+
+    Args:
+        launcher: Runs batches of jobs.
+        sweep_dir: Folder of the sweep.
+        shared: Overrides of every job.
+        settings: What is searched.
+        pace: By default one job at a time.
+        recipe: Hash of the configuration under the searched settings.
+
+    Raises RunDirectoryError when another process runs this search, MissingExtraError without optuna.
+    """
+    settings.check()
+    pace = pace or Pace()
+    seeds = seed_rows(settings.seeds)
+    folder = Path(sweep_dir).absolute() / FOLDER
+    with RunDirectory.hold(folder):
+        study = SearchStudy(folder, settings, recipe=recipe)
+        if pace.retry_failed:
+            study.retry_failed()
+        while batch := study.next_trials(math.ceil(pace.num_parallel / len(seeds))):
+            returns = _launch(launcher, batch, shared, settings)
+            ended = [
+                _tell(study, trial, jobs, settings)
+                for trial, jobs in zip(batch, _parts(returns, len(seeds)), strict=True)
+            ]
+            if not all(ended) or (pace.fail_fast and any(has_failed(job) for job in returns)):
+                break
+        return _best(study, settings)
 
 
-def _study(sweep_dir: Path, settings: SearchSettings) -> Any:
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("hydra/sweeper=optuna", package="optuna", extra="sweep") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    os.makedirs(sweep_dir, exist_ok=True)
-    study = optuna.create_study(
-        study_name=sweep_dir.name,
-        storage=JournalStorage(JournalFileBackend(str(sweep_dir / JOURNAL))),
-        sampler=optuna.samplers.TPESampler(seed=settings.random_seed),
-        direction=settings.direction,
-        load_if_exists=True,
-    )
-    for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
-        study.enqueue_trial(trial.params)
-        study.tell(trial.number, state=optuna.trial.TrialState.PRUNED)
-    return study
-
-
-def _num_finished(study: Any) -> int:
-    """Trials that were told a score or a failure; a trial that a kill cut off is pruned and asked for again."""
-    import optuna
-
-    states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL)
-    return len(study.get_trials(states=states))
-
-
-def _ask(study: Any, settings: SearchSettings) -> Any:
-    import optuna
-
-    distributions: dict[str, Any] = {}
-    for key, draw in settings.params.items():
-        if draw.choices:
-            distributions[key] = optuna.distributions.CategoricalDistribution(list(draw.choices))
+def _launch(launcher: Any, batch: Sequence[Any], shared: Sequence[str], settings: SearchSettings) -> list[Any]:
+    """Run the jobs of the trials, numbered by trial and seed whatever was run before them."""
+    seeds = seed_rows(settings.seeds)
+    returns: list[Any] = []
+    run: list[Any] = []
+    for index, trial in enumerate(batch):
+        run.append(trial)
+        if index + 1 < len(batch) and batch[index + 1].number == trial.number + 1:
             continue
-        assert draw.low is not None
-        assert draw.high is not None
-        if draw.integer:
-            low, high = math.ceil(draw.low), math.floor(draw.high)
-            distributions[key] = optuna.distributions.IntDistribution(low, high, log=draw.log)
-        else:
-            distributions[key] = optuna.distributions.FloatDistribution(draw.low, draw.high, log=draw.log)
-    return study.ask(distributions)
+        rows = [[*shared, *_overrides(trial, settings), *seed] for trial in run for seed in seeds]
+        returns += launcher.launch(rows, initial_job_idx=run[0].number * len(seeds))
+        run = []
+    return returns
 
 
-def _score(job: Any) -> float | None:
-    from hydra.core.utils import JobStatus
-
-    if job.status != JobStatus.COMPLETED or job.return_value is None:
-        return None
-    return float(job.return_value)
+def _overrides(trial: Any, settings: SearchSettings) -> list[str]:
+    return [setting(key, draw, trial.params[key]) for key, draw in settings.params.items()]
 
 
-def _tell(study: Any, trial: Any, scores: Sequence[float | None]) -> None:
-    import optuna
+def _parts(returns: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    return [returns[start : start + size] for start in range(0, len(returns), size)]
 
+
+def _tell(study: SearchStudy, trial: Any, jobs: Sequence[Any], settings: SearchSettings) -> bool:
+    """Record how a trial went and say so; False leaves it open."""
+    what = " ".join(line.lstrip("+") for line in _overrides(trial, settings))
+    if any(isinstance(job._return_value, JobUnfinishedError) for job in jobs):
+        sys.stdout.write(f"trial {trial.number} is not finished: {what}\n")
+        return False
+    scores = [_score(job, settings.objective) for job in jobs]
     known = [score for score in scores if score is not None]
     if len(known) < len(scores):
-        study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        sys.stdout.write(f"trial {trial.number}: a job of it failed\n")
-        return
+        why = "a job of it failed" if any(map(has_failed, jobs)) else f"a job of it has no {settings.objective}"
+        study.tell(trial.number, None)
+        sys.stdout.write(f"trial {trial.number}: {why}: {what}\n")
+        return True
     mean = sum(known) / len(known)
-    study.tell(trial, mean)
-    settings = " ".join(f"{key}={value}" for key, value in trial.params.items())
-    sys.stdout.write(f"trial {trial.number}: {mean:.4f} with {settings}\n")
+    study.tell(trial.number, mean)
+    sys.stdout.write(f"trial {trial.number}: {mean:.4f} with {what}\n")
+    return True
 
 
-def _best(study: Any) -> dict[str, Any]:
-    if not any(trial.value is not None for trial in study.trials):
+def _score(job: Any, objective: str) -> float | None:
+    """The objective of a job that ended well: by its record, else by what the launcher handed back."""
+    if has_failed(job):
+        return None
+    folder = folder_of_return(job)
+    record = read_record(folder) if folder is not None else {}
+    value = (record.get("metrics") or {}).get(objective) if record else job.return_value
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _best(study: SearchStudy, settings: SearchSettings) -> dict[str, Any]:
+    best = study.best()
+    if best is None:
         return {}
-    best = study.best_trial
-    settings = " ".join(f"{key}={value}" for key, value in best.params.items())
-    sys.stdout.write(f"best of {len(study.trials)} trials: {best.value:.4f} with {settings}\n")
+    what = " ".join(line.lstrip("+") for line in _overrides(best, settings))
+    sys.stdout.write(f"best of {study.num_scored} trials: {best.value:.4f} with {what}\n")
     return {"params": best.params, "value": best.value}

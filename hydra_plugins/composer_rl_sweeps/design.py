@@ -21,12 +21,15 @@ class DesignSweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Launch every job of the design."""
         from composer_rl.sweeps.design import design_rows
+        from composer_rl.sweeps.returned import count_outcomes
 
         assert self.config is not None
         assert self.launcher is not None
         assert self.hydra_context is not None
         rows = design_rows(self.config.hydra.sweeper, arguments, self.hydra_context.config_loader)
-        return [self.launcher.launch(rows, initial_job_idx=0)]
+        returns = self.launcher.launch(rows, initial_job_idx=0)
+        count_outcomes(returns)
+        return [returns]
 
 
 ConfigStore.instance().store(

@@ -11,37 +11,27 @@ from hydra.plugins.sweeper import Sweeper
 
 
 class OptunaSweeper(Sweeper):
-    """See `composer_rl.sweeps.search.search`.
+    """See `composer_rl.sweeps.search` and, for its settings, `composer_rl.sweeps.search_space.SearchSettings`.
 
-    Args:
-        params: Setting -> {low, high, log, integer} or {choices}.
-        seeds: Every trial runs over these and scores their mean; one run of the configured seed without any.
-        n_trials: Trials in all, those of earlier calls included.
-        n_jobs: Trials asked for at once, before any of them is told.
-        random_seed: Of the search.
-        question: What the search is to answer.
-        baseline: Not used by a search; a sweep file may state it.
-        objective: Final figure of a job that is optimised.
-        direction: maximize or minimize.
+    It has no `n_jobs`: jobs run side by side by the launcher's.
     """
 
     def __init__(self, **settings: Any) -> None:
-        from composer_rl.sweeps.search import SearchSettings
-
-        self._settings = SearchSettings.of(settings)
+        # Read again from the whole configuration, together with the command line.
+        pass
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
         """Build the launcher."""
-        self._config = config
+        self._config, self._loader = config, hydra_context.config_loader
         self._launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Mapping[str, Any]:
         """Run the trials that are left and return the best one."""
-        from composer_rl.sweeps.search import search
+        from composer_rl.sweeps.from_config import search_from_config
 
-        return search(self._launcher, str(self._config.hydra.sweep.dir), arguments, self._settings)
+        return search_from_config(self._launcher, self._config, arguments, self._loader)
 
 
 ConfigStore.instance().store(
@@ -52,7 +42,6 @@ ConfigStore.instance().store(
         "params": {},
         "seeds": [],
         "n_trials": 20,
-        "n_jobs": 1,
         "random_seed": 0,
         "question": None,
         "baseline": None,

@@ -196,6 +196,26 @@ def test_optuna_is_chosen_in_a_sweep_file(sweep: Sweep, tmp_path: Path, capsys: 
     rates = [job["arm"]["stage.rate"] for job in plan["jobs"]]
     assert rates[0] == rates[1] != rates[2] == rates[3]
     assert "best of 2 trials: 0.5000 with stage.rate=" in capsys.readouterr().out
+    words = (f"hydra.searchpath=[file://{tmp_path / 'conf'}]", "multirun_sweeps=search")
+    assert sweep(*words, "hydra.sweeper.n_trials=3", "hydra.launcher.n_jobs=2") == 0
+    assert [job["status"] for job in manifest(tmp_path)["jobs"]] == ["succeeded"] * 6, "those of the first call too"
+    assert sweep(*words, "stage.max_steps=2") == 0
+    assert "a new search: the earlier one in this folder had another configuration" in capsys.readouterr().out
+    assert len(results(tmp_path)) == 10
+    assert sweep(*words, "hydra.sweeper.params={stage.rate: {low: -1.0, high: 0.5}}") == 2
+    assert "stage.rate must be at least 0, got -1.0" in capsys.readouterr().err, "before the first job"
+
+
+def test_a_failure_under_joblib_is_counted(sweep: Sweep, tmp_path: Path) -> None:
+    words = [*PROBE, "-m", "run_name=t", "stage.ending=good,bug", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    code = "import sys; from composer_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(REPOSITORY)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "1 of 2 jobs succeeded" in done.stdout
+    assert (tmp_path / "multirun" / "t" / "report.html").is_file()
 
 
 def test_joblib_agrees(sweep: Sweep, tmp_path: Path) -> None:
