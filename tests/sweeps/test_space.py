@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_rl.errors import ConfigError
@@ -78,6 +78,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)  # The first example imports the parser.
 @given(VALUES)
 def test_b73_every_value_comes_back_from_hydras_grammar(value: Any) -> None:
     override = OverridesParser.create().parse_override(space.override("a.b", value))
