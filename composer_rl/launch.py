@@ -33,6 +33,7 @@ from composer_rl.run import Job, Outcome, execute, prepare_run, refuse
 from composer_rl.sweeps.call import JobFailedError, SweepCall, sweep_call
 from composer_rl.sweeps.defaults import set_sweep_defaults
 from composer_rl.sweeps.environment import end_with_parent, place_in_sweep
+from composer_rl.sweeps.summary import summary_lines
 
 OBJECTIVE = "heldout/solve_rate_after"
 """Metric that a job returns to Hydra's sweeper."""
@@ -320,6 +321,7 @@ class _Launch:
         failed = [outcome for outcome in self.outcomes if outcome.exit_code != 0]
         if self.flags.multirun and self.outcomes:
             good = len(self.outcomes) - len(failed)
+            sys.stdout.writelines(f"{line}\n" for line in summary_lines(self.outcomes[0].run_dir.parent))
             sys.stdout.write(f"{good} of {len(self.outcomes)} jobs succeeded\n")
             _write_sweep_report(self.outcomes[0].run_dir.parent)
         if failed and not self.flags.multirun:

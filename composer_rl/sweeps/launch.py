@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ from composer_rl.sweeps.call import JobFailedError, JobUnfinishedError, current_
 from composer_rl.sweeps.design import check_names
 from composer_rl.sweeps.environment import slots
 from composer_rl.sweeps.manifest import JobEntry, Manifest, earlier_entries, earlier_manifest
-from composer_rl.sweeps.plan import Composed, enter, to_start
-from composer_rl.sweeps.runner import SweepRunner, read_record
+from composer_rl.sweeps.plan import Composed, enter, is_held, quoted, to_start
+from composer_rl.sweeps.runner import GRACE_S, Start, SweepRunner, read_record
 from composer_rl.sweeps.space import text_of
 from composer_rl.sweeps.table import SweepTable
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 OBJECTIVE = "heldout/solve_rate_after"
 """Final figure that a sweep is about where its file names none."""
 
+_POLL_S = 0.2
 _LOG = logging.getLogger(__name__)
 
 
@@ -74,14 +76,16 @@ def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], setting
         manifest = call.manifest
         entries = enter(manifest, jobs, sweep_dir=sweep_dir, earlier=earlier)
         words = [*call.flags, *hydra_words(config)]
-        starts, planned = [], set()
-        for entry, job in zip(entries, jobs, strict=True):
-            if entry.num in planned:
-                continue
-            planned.add(entry.num)
-            start = to_start(entry, job, sweep_dir=sweep_dir, flags=words, retry_failed=settings.retry_failed)
-            if start is not None:
-                starts.append(start)
+        planned = {entry.num: (entry, job) for entry, job in zip(entries, jobs, strict=True)}
+
+        def starts_of(numbers: Iterable[int]) -> list[Start]:
+            found = (
+                to_start(*planned[number], sweep_dir=sweep_dir, flags=words, retry_failed=settings.retry_failed)
+                for number in numbers
+            )
+            return [start for start in found if start is not None]
+
+        starts = starts_of(planned)
         manifest.write(sweep_dir)
         num_ended = len(planned) - len(starts)
         if num_ended:
@@ -96,12 +100,42 @@ def launch_jobs(loader: Any, config: Any, rows: Sequence[Sequence[str]], setting
         )
         try:
             runner.run(starts)
+            if not runner.stopping and (left := wait_for_leftovers(entries, sweep_dir)):
+                runner.run(starts_of(left))
+        except KeyboardInterrupt:
+            sys.stdout.write(f"interrupted; go on with the same command{_name_of(config, sweep_dir)}\n")
+            raise
         finally:
             manifest.write(sweep_dir)
             objective = manifest.objective
             outcomes = {entry.num: outcome_of(entry, sweep_dir) for entry in entries}
             call.outcomes.extend(outcomes.values())
     return [_job_return(row, outcomes[entry.num], objective) for row, entry in zip(rows, entries, strict=True)]
+
+
+def wait_for_leftovers(entries: Sequence[JobEntry], sweep_dir: Path, *, most_s: float = GRACE_S) -> list[int]:
+    """Wait for processes that hold jobs of this sweep: after a kill they still record how far they came.
+
+    Returns the numbers of jobs that were held and are free now. One that is held for longer than `most_s` seconds is
+    somebody else's, and stays as it is.
+    """
+    held = {entry.num: sweep_dir / entry.dir for entry in entries if is_held(sweep_dir / entry.dir)}
+    if not held:
+        return []
+    names = ", ".join(folder.name for folder in held.values())
+    sys.stdout.write(f"waiting at most {most_s:.0f} s for {names}, which another process still holds\n")
+    sys.stdout.flush()
+    deadline = time.monotonic() + most_s
+    while time.monotonic() < deadline and any(map(is_held, held.values())):
+        time.sleep(_POLL_S)
+    return [number for number, folder in held.items() if not is_held(folder)]
+
+
+def _name_of(config: Any, sweep_dir: Path) -> str:
+    """What the same command lacks to find this sweep again."""
+    named = config.get("run_name") or config.hydra.runtime.choices.get("multirun_sweeps")
+    placed = any(str(word).startswith("hydra.sweep.dir=") for word in config.hydra.overrides.hydra)
+    return "" if named or placed else f" and hydra.sweep.dir={quoted(sweep_dir)}"
 
 
 def hydra_words(config: Any) -> list[str]:

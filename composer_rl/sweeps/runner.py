@@ -21,7 +21,7 @@ from composer_rl.sweeps.manifest import JobEntry, JobStatus, Manifest
 from composer_rl.sweeps.table import SweepTable
 
 _POLL_S = 0.2
-_GRACE_S = 120.0
+GRACE_S = 120.0
 """Seconds that interrupted jobs have to record how far they came."""
 
 
@@ -65,7 +65,8 @@ class SweepRunner:
         self._fail_fast = fail_fast
         self._table = table
         self._running: list[_Running] = []
-        self._stopping = False
+        self.stopping = False
+        """A job failed under fail_fast: nothing more is started."""
 
     def run(self, starts: Sequence[Start]) -> None:
         """Run all of them; returns when the last one has ended.
@@ -77,9 +78,9 @@ class SweepRunner:
         with signals_raised(), self._table:
             try:
                 while waiting or self._running:
-                    while waiting and self._free and not self._stopping:
+                    while waiting and self._free and not self.stopping:
                         self._begin(waiting.popleft())
-                    if self._stopping:
+                    if self.stopping:
                         waiting.clear()
                     time.sleep(_POLL_S)
                     self._collect()
@@ -122,14 +123,14 @@ class SweepRunner:
             entry.status, entry.error = ending(run.start.folder, run.process.returncode, told_to_end=run.told_to_end)
             self._manifest.write(self._sweep_dir)
             self._table.ended(entry, run.start.folder)
-            if entry.status == "failed" and self._fail_fast and not self._stopping:
-                self._stopping = True
+            if entry.status == "failed" and self._fail_fast and not self.stopping:
+                self.stopping = True
                 self._tell_to_end()
 
     def _interrupt(self) -> None:
         """Let the running jobs record how far they came."""
         self._tell_to_end()
-        deadline = time.monotonic() + _GRACE_S
+        deadline = time.monotonic() + GRACE_S
         while self._running and time.monotonic() < deadline:
             time.sleep(_POLL_S)
             self._collect()

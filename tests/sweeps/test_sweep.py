@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,9 @@ from typing import Any
 import pytest
 
 from composer_rl.cli import main
+from composer_rl.config.rundir import RunDirectory
+from composer_rl.sweeps.launch import wait_for_leftovers
+from composer_rl.sweeps.manifest import JobEntry
 from tests.config.conftest import PROBE, PROJECT, REPOSITORY
 
 Sweep = Callable[..., int]
@@ -156,11 +161,67 @@ def test_launchers_agree(sweep: Sweep, tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_run_one_sweep(sweep: Sweep, tmp_path: Path, capsys: Any) -> None:
-    from composer_rl.config.rundir import RunDirectory
-
     with RunDirectory.hold(tmp_path / "multirun" / "s"):
         assert sweep("seed=1,2") == 2
     assert "is in use by another run" in capsys.readouterr().err
+
+
+def test_a_job_that_is_still_ending_is_waited_for(
+    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a kill of the sweep its jobs take seconds to record how far they came."""
+    assert sweep("seed=1,2") == 0
+    result = next((tmp_path / "multirun" / "s").glob("00-*/result.json"))
+    result.unlink()
+    held = RunDirectory.hold(result.parent)
+
+    def release_meanwhile(*arguments: Any) -> list[int]:
+        threading.Timer(0.5, held.release).start()
+        return wait_for_leftovers(*arguments)
+
+    monkeypatch.setattr("composer_rl.sweeps.launch.wait_for_leftovers", release_meanwhile)
+    capsys.readouterr()
+    assert sweep("seed=1,2") == 0
+    assert f"for {result.parent.name}, which another process still holds" in capsys.readouterr().out
+    assert [job["attempts"] for job in manifest(tmp_path)["jobs"]] == [2, 1]
+
+
+def test_a_job_that_another_process_runs_is_left_to_it(tmp_path: Path) -> None:
+    entry = JobEntry(num=4, dir="04-00000000", overrides=[], seed=0, arm={})
+    with RunDirectory.hold(tmp_path / entry.dir):
+        assert wait_for_leftovers([entry], tmp_path, most_s=0.3) == []
+    assert wait_for_leftovers([entry], tmp_path, most_s=0.3) == []
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    for words, hint in (([], " and hydra.sweep.dir='"), (["run_name=s"], "\n")):
+        code = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "from composer_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *PROBE, "-m", *words, "seed=1,2", "stage.ending=wait"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(REPOSITORY)])},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("multirun/*/00-*/waiting")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
+        assert process.returncode == 130
+        assert f"interrupted; go on with the same command{hint}" in out
+        shutil.rmtree(tmp_path / "multirun")
+
+
+def test_arms_are_summed_up_at_the_end(sweep: Sweep, capsys: Any) -> None:
+    assert sweep("seed=1,2", "stage.ending=good,bug") == 1
+    out = capsys.readouterr().out
+    assert "heldout/solve_rate_after\n   0.5000    2 of 2  stage.ending=good\n" in out
+    assert "             0 of 2  stage.ending=bug\n2 of 4 jobs succeeded\n" in out
 
 
 def test_a_killed_sweep_takes_its_jobs_along_and_goes_on(sweep: Sweep, tmp_path: Path) -> None:
